@@ -1,0 +1,100 @@
+"""The catalog: what the other processes know of an app without Spark and without its module.
+
+The pipeline writes it, after Spark's analysis, to the compacted topic `tailrace.<app>.catalog`; the
+materializer copies it to Redis; the gateway reads it there. So it survives the loss of Redis.
+The topic's records: key `app` → the catalog; key `progress/<view>` → how far a view's pipeline has come.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from tailrace.position import lineage
+
+FORMAT = 1
+APP_RECORD = "app"
+PROGRESS_RECORDS = "progress/"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's name and its Spark SQL type, such as `bigint`."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class CatalogView:
+    """One build of a view, as other processes see it."""
+
+    name: str
+    changelog: str
+    topic_id: str
+    partitions: int
+    generation: int
+    key: tuple[Column, ...]
+    columns: tuple[Column, ...]
+    definition: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """An app as other processes see it."""
+
+    app: str
+    views: Mapping[str, CatalogView]
+    format: int = FORMAT
+
+    def lineage(self, view: CatalogView) -> str:
+        """What positions of this view start with."""
+        return lineage(self.app, view.name, view.topic_id)
+
+    def encode(self) -> bytes:
+        """Compact JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Catalog:
+        """The catalog in a record value; raises ValueError for one of a newer format."""
+        fields = json.loads(data)
+        if fields["format"] != FORMAT:
+            raise ValueError(f"expected a catalog of format {FORMAT}, got {fields['format']}: update this process")
+        views = {
+            name: CatalogView(
+                **{
+                    **view,
+                    "key": tuple(Column(**column) for column in view["key"]),
+                    "columns": tuple(Column(**column) for column in view["columns"]),
+                }
+            )
+            for name, view in fields["views"].items()
+        }
+        return cls(app=fields["app"], views=views, format=fields["format"])
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a view's pipeline has come: totals over the life of the generation."""
+
+    view: str
+    generation: int
+    batch: int
+    inputs: int
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Compact JSON."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Progress:
+        """The progress in a record value."""
+        return cls(**json.loads(data))
+
+
+def catalog_topic(app: str) -> str:
+    """The compacted topic that holds the catalog of an app."""
+    return f"tailrace.{app}.catalog"

@@ -1,0 +1,68 @@
+"""Everything Tailrace raises on purpose.
+
+    TailraceError
+    ├── LoadingError          "module:app" could not be turned into an App
+    ├── DeclarationError      the declared app has mistakes; `.mistakes` lists them with file and line
+    ├── SettingError          a flag or a TAILRACE_… variable has a value that can't be used
+    ├── DefinitionChanged     a view was declared differently from the build its checkpoint belongs to
+    ├── CheckpointInUse       another pipeline holds the checkpoint
+    ├── Unreachable           Kafka or Redis did not answer in time
+    ├── TopicError            a Kafka topic is not what the app needs
+    ├── InstallError          Java, Redis or a jar that `tailrace dev` needs is missing or damaged
+    └── PartDied              a process started by `tailrace dev` ended by itself
+
+The text of each says what was expected, what came, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tailrace.mistakes import Mistake
+
+
+class TailraceError(Exception):
+    """Anything that a user can mend; the text says how. The CLI prints it without a traceback."""
+
+
+class LoadingError(TailraceError):
+    """Fix the `module:app` argument, or the module that it names."""
+
+
+class DeclarationError(TailraceError):
+    """Fix the lines that the mistakes name; `tailrace check` lists them again."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+
+class SettingError(TailraceError):
+    """Fix the flag or the environment variable that the text names."""
+
+
+class DefinitionChanged(TailraceError):
+    """Give the changed view a new name, restore its old definition, or start empty."""
+
+
+class CheckpointInUse(TailraceError):
+    """Stop the other pipeline, or give this one another checkpoint directory."""
+
+
+class Unreachable(TailraceError):
+    """Start the service, or correct the address that the text names."""
+
+
+class TopicError(TailraceError):
+    """Correct the topic that the text names."""
+
+
+class InstallError(TailraceError):
+    """Install what the text names."""
+
+
+class PartDied(TailraceError):
+    """Read the end of the log in the text; the whole log is in the file it names."""

@@ -1,0 +1,62 @@
+"""The changelog record: what the pipeline writes and the materializer reads.
+
+    key      the view key as UTF-8 text; several columns as a JSON array
+    value    the row as compact JSON, or null: the key is gone
+    headers  g generation, v version, t source timestamp in ms, each as decimal text
+
+The value is never parsed on its way to the client: it is carried as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MAX_NUMBER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One changelog record: what a key holds from this offset on."""
+
+    key: bytes
+    value: bytes | None
+    generation: int
+    version: int
+    timestamp: int
+    offset: int
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What decides between two changes of one key: the later build, then the higher version."""
+        return (self.generation, self.version)
+
+
+class NotAChange(ValueError):
+    """The record lacks what every changelog record has; the text says what."""
+
+
+def decode_change(
+    key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]] | None, offset: int
+) -> Change:
+    """The change that a Kafka record holds; raises NotAChange for a record of another kind."""
+    if key is None:
+        raise NotAChange("expected the view key as the record key, got a record without a key")
+    found = dict(headers or ())
+    return Change(
+        key=key,
+        value=value,
+        generation=_number(found, "g"),
+        version=_number(found, "v"),
+        timestamp=_number(found, "t"),
+        offset=offset,
+    )
+
+
+def _number(headers: dict[str, bytes | None], name: str) -> int:
+    text = headers.get(name)
+    if text is None:
+        raise NotAChange(f"expected the header {name!r} as decimal text, got a record without it")
+    if not text.isdigit() or len(text) > 19 or (number := int(text)) > MAX_NUMBER:
+        raise NotAChange(f"expected the header {name!r} as decimal text up to 2^63 - 1, got {text[:40]!r}")
+    return number

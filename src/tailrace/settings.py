@@ -1,0 +1,173 @@
+"""Settings: each line of the table is a flag, an environment variable and a row of docs/settings.md.
+
+`--batch-interval 60s` is the same as `TAILRACE_BATCH_INTERVAL=60s`; a flag wins over the variable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tailrace.errors import SettingError
+
+ALL = ("pipeline", "materializer", "gateway", "dev")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: `kind` says how its text is read, `commands` which commands take it."""
+
+    name: str
+    kind: str
+    default: str
+    meaning: str
+    commands: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        """Such as `--batch-interval`."""
+        return "--" + self.name
+
+    @property
+    def variable(self) -> str:
+        """Such as `TAILRACE_BATCH_INTERVAL`."""
+        return "TAILRACE_" + self.name.upper().replace("-", "_")
+
+
+TABLE = (
+    Setting(
+        "kafka",
+        "text",
+        "localhost:9092",
+        "Kafka bootstrap servers, separated by commas.",
+        ("pipeline", "materializer"),
+    ),
+    Setting("redis", "text", "redis://localhost:6379/0", "Redis or Valkey URL.", ("materializer", "gateway")),
+    Setting(
+        "prefix",
+        "text",
+        "",
+        "Prefix of all keys in Redis; `tailrace:<app>` where empty.",
+        ("materializer", "gateway"),
+    ),
+    Setting(
+        "checkpoints",
+        "text",
+        ".tailrace/checkpoints",
+        "Directory of Spark's checkpoints, one per view and generation.",
+        ("pipeline",),
+    ),
+    Setting(
+        "batch-interval",
+        "duration",
+        "60s",
+        "How long a real-time batch lasts: offsets and state are saved at its end.",
+        ("pipeline", "dev"),
+    ),
+    Setting("partitions", "count", "2", "Partitions of a topic that Tailrace creates.", ("pipeline", "dev")),
+    Setting("replication", "count", "1", "Replicas of a topic that Tailrace creates.", ("pipeline",)),
+    Setting(
+        "state-partitions",
+        "count",
+        "2",
+        "Partitions of a view's state; fixed when its checkpoint is made.",
+        ("pipeline", "dev"),
+    ),
+    Setting(
+        "jars",
+        "text",
+        "",
+        "Directory that `tailrace dev` keeps downloaded jars in; the user's cache where empty.",
+        ("pipeline", "dev"),
+    ),
+    Setting("host", "text", "127.0.0.1", "Address that the gateway listens on.", ("gateway", "dev")),
+    Setting("port", "port", "8080", "Port that the gateway listens on; 0 takes a free one.", ("gateway", "dev")),
+    Setting("data", "text", ".tailrace", "Directory that `tailrace dev` keeps its data and logs in.", ("dev",)),
+    Setting(
+        "health-port",
+        "port",
+        "",
+        "Port for /health and /metrics of a process without a web server; off where empty.",
+        ("pipeline", "materializer"),
+    ),
+    Setting("log-level", "level", "info", "debug, info, warning or error.", ALL),
+)
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def add_flags(parser: ArgumentParser, command: str) -> None:
+    """Give a command's parser its flags."""
+    group = parser.add_argument_group(
+        "settings", "Each is also an environment variable: TAILRACE_ and the flag's name."
+    )
+    for setting in TABLE:
+        if command in setting.commands:
+            default = f" Default: {setting.default}." if setting.default else ""
+            group.add_argument(
+                setting.flag, metavar=setting.kind.upper(), help=setting.meaning.replace("%", "%%") + default
+            )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one process, read and checked."""
+
+    values: Mapping[str, str]
+
+    @classmethod
+    def read(cls, flags: Namespace, environment: Mapping[str, str] = os.environ) -> Settings:
+        """Flags first, then the environment, then the defaults; raises SettingError for what can't be used."""
+        values = {}
+        for setting in TABLE:
+            flag = getattr(flags, setting.name.replace("-", "_"), None)
+            text = flag if flag is not None else environment.get(setting.variable, setting.default)
+            _check(setting, text, setting.flag if flag is not None else setting.variable)
+            values[setting.name] = text
+        return cls(values)
+
+    def text(self, name: str) -> str:
+        """A setting as it was given."""
+        return self.values[name]
+
+    def number(self, name: str) -> int:
+        """A count or a port; 0 where it is empty."""
+        return int(self.values[name] or 0)
+
+    def seconds(self, name: str) -> float:
+        """A duration in seconds."""
+        return seconds(self.values[name])
+
+
+def seconds(text: str) -> float:
+    """The seconds that a duration such as `500ms`, `5s`, `1m` or `1h` spells; raises ValueError for another text."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _check(setting: Setting, text: str, source: str) -> None:
+    if text == "" and setting.default == "":
+        return
+    if (problem := _problem(setting.kind, text)) is not None:
+        raise SettingError(f"{source}: expected {problem}, got {text!r}")
+
+
+def _problem(kind: str, text: str) -> str | None:
+    if kind == "duration":
+        try:
+            return None if seconds(text) > 0 else "a duration above zero"
+        except ValueError:
+            return "a duration such as 500ms, 5s, 1m or 1h"
+    if kind == "count":
+        return None if text.isascii() and text.isdigit() and int(text) > 0 else "a whole number above zero"
+    if kind == "port":
+        return None if text.isascii() and text.isdigit() and int(text) < 65536 else "a port from 0 to 65535"
+    if kind == "level":
+        return None if text in ("debug", "info", "warning", "error") else "debug, info, warning or error"
+    return None if text else "a value"

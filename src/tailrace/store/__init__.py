@@ -1,0 +1,1 @@
+"""The store: rows and positions in Redis, disposable, rebuilt from the changelog."""
