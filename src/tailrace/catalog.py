@@ -28,7 +28,7 @@ class Column:
 
 @dataclass(frozen=True)
 class CatalogView:
-    """One build of a view, as other processes see it."""
+    """One build of a view, as other processes see it; `sources` maps each source topic to its Kafka id."""
 
     name: str
     changelog: str
@@ -38,6 +38,7 @@ class CatalogView:
     key: tuple[Column, ...]
     columns: tuple[Column, ...]
     definition: Mapping[str, object]
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

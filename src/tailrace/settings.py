@@ -68,6 +68,13 @@ TABLE = (
         ("pipeline", "dev"),
     ),
     Setting("partitions", "count", "2", "Partitions of a topic that Tailrace creates.", ("pipeline", "dev")),
+    Setting(
+        "create-topics",
+        "topics",
+        "changelogs",
+        "Which missing topics the pipeline creates: changelogs, or all, source topics too.",
+        ("pipeline",),
+    ),
     Setting("replication", "count", "1", "Replicas of a topic that Tailrace creates.", ("pipeline",)),
     Setting(
         "state-partitions",
@@ -168,6 +175,25 @@ def _problem(kind: str, text: str) -> str | None:
         return None if text.isascii() and text.isdigit() and int(text) > 0 else "a whole number above zero"
     if kind == "port":
         return None if text.isascii() and text.isdigit() and int(text) < 65536 else "a port from 0 to 65535"
+    if kind == "topics":
+        return None if text in ("changelogs", "all") else "changelogs or all"
     if kind == "level":
         return None if text in ("debug", "info", "warning", "error") else "debug, info, warning or error"
     return None if text else "a value"
+
+
+def page() -> str:
+    """docs/settings.md, written by `scripts/document-settings`."""
+    lines = [
+        "# Settings",
+        "",
+        "Each setting is a flag and an environment variable; a flag wins. This page is written by",
+        "`scripts/document-settings` from `src/tailrace/settings.py`, and a test compares the two.",
+        "",
+        "| flag | variable | default | commands | meaning |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for s in TABLE:
+        default = f"`{s.default}`" if s.default else ""
+        lines.append(f"| `{s.flag}` | `{s.variable}` | {default} | {', '.join(s.commands)} | {s.meaning} |")
+    return "\n".join(lines) + "\n"

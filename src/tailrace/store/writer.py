@@ -11,6 +11,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.record import Change
 from tailrace.store.keys import catalog_key, partition_keys
 
@@ -54,10 +55,12 @@ class Writer:
         self._apply = self._redis.register_script((scripts / "apply.lua").read_text())
         self._begin = self._redis.register_script((scripts / "begin.lua").read_text())
 
-    def begin(self, view: str, partition: int, lineage: str, target: int) -> int:
-        """The offset that the store holds for a partition, after emptying a partition of another lineage."""
+    def begin(self, view: str, partition: int, lineage: str, target: int, *, anew: bool = False) -> int:
+        """The offset that the store holds for a partition, after emptying one of another lineage, or any if `anew`."""
         keys = partition_keys(self._prefix, view, partition)
-        return int(cast(bytes, self._begin(keys=[keys.rows, keys.gone, keys.position], args=[lineage, target])))
+        return int(
+            cast(bytes, self._begin(keys=[keys.rows, keys.gone, keys.position], args=[lineage, target, int(anew)]))
+        )
 
     def apply(
         self, view: str, partition: int, lineage: str, expected: int, reached: int, changes: Sequence[Change]
@@ -93,6 +96,18 @@ class Writer:
             pipeline.hset(key, record, cast(str, value))
         pipeline.publish(key, record)
         pipeline.execute()
+
+    def some_key(self, view: str, partition: int) -> str | None:
+        """The key of some row in a partition; None where it has no row."""
+        keys = partition_keys(self._prefix, view, partition)
+        found = cast(bytes | None, self._redis.hrandfield(cast(str, keys.rows)))
+        return found.decode() if found is not None else None
+
+    def partitions(self, view: str) -> int:
+        """The partitions of a view, as in the copy of the catalog; 0 where it has no such view."""
+        found = cast(bytes | None, self._redis.hget(catalog_key(self._prefix), APP_RECORD))
+        views = Catalog.decode(found).views if found is not None else {}
+        return views[view].partitions if view in views else 0
 
     def ping(self) -> None:
         """Ask whether Redis answers."""

@@ -1,0 +1,136 @@
+"""The command line: one command per process, and the tools around them.
+
+Heavy imports stay inside the commands, so that `tailrace gateway` needs no Spark and `--help` is instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tailrace import __version__
+from tailrace.errors import DeclarationError, TailraceError
+from tailrace.loading import app_name, load_app
+from tailrace.logs import log_to_stderr
+from tailrace.settings import Settings, add_flags
+
+_MODULE = "the app, as MODULE:APP, such as movies:app"
+_NAME = "the app's name, such as movies, or MODULE:APP"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; errors that a user can mend are printed without a traceback."""
+    flags = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = flags.command
+    try:
+        return command(flags)
+    except DeclarationError as error:
+        print(_numbered(error), file=sys.stderr)
+    except TailraceError as error:
+        print(f"tailrace: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tailrace", description="Kafka topics as live views that every client can read, follow and resume."
+    )
+    parser.add_argument("--version", action="version", version=f"tailrace {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], summary: str) -> argparse.ArgumentParser:
+        found = commands.add_parser(name, help=summary, description=summary)
+        found.set_defaults(command=command)
+        return found
+
+    dev = add("dev", _dev, "Run an app on this machine with embedded Kafka, Redis and Spark.")
+    dev.add_argument("app", help=_MODULE)
+    dev.add_argument("--fresh", action="store_true", help="Start empty: remove the data of earlier runs.")
+    dev.add_argument(
+        "--also", action="append", default=[], metavar="COMMAND", help="A command to run beside, such as a producer."
+    )
+    add_flags(dev, "dev")
+    init = add("init", _init, "Write a first module to start from.")
+    init.add_argument(
+        "directory", nargs="?", default=".", help="where to write it; the current directory where not given"
+    )
+    check = add("check", _check, "Find mistakes in an app without running it.")
+    check.add_argument("app", help=_MODULE)
+    add_flags(check, "check")
+    for name, command, summary, argument in (
+        ("pipeline", _pipeline, "Compute the views of an app: topics to changelogs.", _MODULE),
+        ("materializer", _materializer, "Keep Redis in step with the changelogs of an app.", _NAME),
+        ("gateway", _gateway, "Serve the views of an app to clients.", _NAME),
+    ):
+        process = add(name, command, summary)
+        process.add_argument("app", help=argument)
+        add_flags(process, name)
+    return parser
+
+
+def _settings(flags: argparse.Namespace) -> Settings:
+    settings = Settings.read(flags)
+    log_to_stderr(settings.text("log-level"))
+    return settings
+
+
+def _pipeline(flags: argparse.Namespace) -> int:
+    settings = _settings(flags)
+    app = load_app(flags.app)
+    from tailrace.pipeline.run import run
+
+    return run(app, settings)
+
+
+def _materializer(flags: argparse.Namespace) -> int:
+    settings = _settings(flags)
+    from tailrace.materializer.run import run
+
+    return run(app_name(flags.app), settings)
+
+
+def _gateway(flags: argparse.Namespace) -> int:
+    settings = _settings(flags)
+    from tailrace.gateway.run import run
+
+    return run(app_name(flags.app), settings)
+
+
+def _check(flags: argparse.Namespace) -> int:
+    settings = _settings(flags)
+    app = load_app(flags.app)
+    from tailrace.pipeline.check import check
+
+    mistakes = check(app, settings)
+    if mistakes:
+        raise DeclarationError(mistakes)
+    print(f"{app.name}: {len(app.views)} view(s), no mistakes")
+    return 0
+
+
+def _dev(flags: argparse.Namespace) -> int:
+    settings = _settings(flags)
+    from tailrace.dev.run import run
+
+    return run(flags.app, settings, fresh=flags.fresh, also=flags.also)
+
+
+def _init(flags: argparse.Namespace) -> int:
+    from tailrace.dev.template import write_template
+
+    directory = Path(flags.directory)
+    for path in write_template(directory):
+        print(f"wrote {path}")
+    print("next: tailrace dev movies:app")
+    return 0
+
+
+def _numbered(error: DeclarationError) -> str:
+    count = len(error.mistakes)
+    return "\n".join(
+        [*(str(mistake) for mistake in error.mistakes), f"{count} mistake{'s' if count > 1 else ''} found"]
+    )

@@ -1,0 +1,1 @@
+"""Kafka from Python: topics, the catalog topic and changelogs. Spark has its own clients."""

@@ -1,0 +1,110 @@
+"""The changelogs of an app, consumed by a group whose positions are kept elsewhere.
+
+Partitions arrive paused: `open` starts one at an offset of the caller's choice. Offsets are committed for
+lag tools only and never read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+
+Partition = tuple[str, int]
+
+
+@dataclass
+class Polled:
+    """What one poll brought: records per (topic, partition), and the partitions that came or went."""
+
+    records: dict[Partition, list[Message]] = field(default_factory=dict)
+    assigned: list[Partition] = field(default_factory=list)
+    revoked: list[Partition] = field(default_factory=list)
+
+
+class Changelogs:
+    """A member of the consumer group of an app's materializers."""
+
+    def __init__(self, servers: str, group: str) -> None:
+        self._polled = Polled()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": group,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 10_000,
+                "topic.metadata.refresh.interval.ms": 10_000,
+                "fetch.message.max.bytes": 8 * 1024 * 1024,
+                "log_level": 3,
+            }
+        )
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Share these topics with the other members of the group."""
+        self._consumer.subscribe(
+            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+        )
+
+    def poll(self, timeout: float, most: int = 2000) -> Polled:
+        """Wait up to `timeout` seconds for the first record, then take what is there, up to `most`."""
+        first = self._consumer.poll(timeout)
+        polled, self._polled = self._polled, Polled()
+        if first is None:
+            return polled
+        # consume() with a timeout would wait for `most` records; with 0 it takes what has been fetched.
+        for message in [first, *self._consumer.consume(most - 1, 0)]:
+            if message.error() is None:
+                polled.records.setdefault((message.topic() or "", message.partition() or 0), []).append(message)
+        # A rebalance may have been served by consume().
+        polled.assigned += self._polled.assigned
+        polled.revoked += self._polled.revoked
+        self._polled = Polled()
+        return polled
+
+    def open(self, partition: Partition, offset: int) -> None:
+        """Read a partition from an offset on."""
+        at = TopicPartition(*partition, offset)
+        self._consumer.seek(at)
+        self._consumer.resume([at])
+
+    def pause(self, partition: Partition) -> None:
+        """Stop reading a partition; what was fetched of it is dropped when it is opened again."""
+        self._consumer.pause([TopicPartition(*partition)])
+
+    def end(self, partition: Partition, *, cached: bool = False) -> int | None:
+        """The offset that the next record of a partition will get; None where it is not known yet."""
+        try:
+            found = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=5, cached=cached)
+        except KafkaException:
+            return None
+        return found[1] if found is not None and found[1] >= 0 else None
+
+    def next_offset(self, partition: Partition) -> int | None:
+        """The offset after the last record that was handed out; None before the first."""
+        offset = self._consumer.position([TopicPartition(*partition)])[0].offset
+        return offset if offset >= 0 else None
+
+    def commit(self, offsets: Iterable[tuple[Partition, int]]) -> None:
+        """Tell the group, in the background, how far partitions have come."""
+        positions = [TopicPartition(*partition, offset) for partition, offset in offsets]
+        if positions:
+            self._consumer.commit(offsets=positions, asynchronous=True)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_assign([TopicPartition(p.topic, p.partition, OFFSET_BEGINNING) for p in partitions])
+        if partitions:
+            consumer.pause(partitions)
+        self._polled.assigned += [(p.topic, p.partition) for p in partitions]
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_unassign(partitions)
+        gone = [(p.topic, p.partition) for p in partitions]
+        self._polled.revoked += gone
+        self._polled.assigned = [p for p in self._polled.assigned if p not in gone]

@@ -1,0 +1,97 @@
+"""Topics on the broker: what exists, and what Tailrace creates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+from tailrace.errors import TopicError, Unreachable
+
+# A compacted topic keeps every record for this long. A replay after a crash re-emits older versions at newer
+# offsets; compaction must not leave such a record alone before the newer version has been written again.
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "min.compaction.lag.ms": str(60 * 60 * 1000),
+    "delete.retention.ms": str(7 * 24 * 60 * 60 * 1000),
+    "max.message.bytes": str(8 * 1024 * 1024),
+}
+
+
+@dataclass(frozen=True)
+class TopicOnBroker:
+    """A topic as the broker knows it; the id changes when a topic is deleted and made anew."""
+
+    name: str
+    id: str
+    partitions: int
+
+
+class Topics:
+    """Looks up and creates topics. Methods raise Unreachable when the brokers do not answer in time."""
+
+    def __init__(self, servers: str, *, timeout: float = 15.0) -> None:
+        self._servers = servers
+        self._timeout = timeout
+        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+
+    def describe(self, names: Sequence[str]) -> dict[str, TopicOnBroker]:
+        """The topics that exist, by name."""
+        if not names:
+            return {}
+        found: dict[str, TopicOnBroker] = {}
+        pending = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout)
+        for name, future in pending.items():
+            try:
+                topic = future.result(timeout=self._timeout + 5)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise self._unreachable(error) from None
+            found[name] = TopicOnBroker(name, str(topic.topic_id), len(topic.partitions))
+        return found
+
+    def create(self, name: str, *, partitions: int, replication: int, config: Mapping[str, str]) -> None:
+        """Create a topic unless it exists, and return when the brokers know it."""
+        new = NewTopic(name, partitions, replication, config=dict(config))
+        for future in self._admin.create_topics([new], request_timeout=self._timeout).values():
+            try:
+                future.result(timeout=self._timeout + 5)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                if code in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
+                    raise self._unreachable(error) from None
+                raise TopicError(
+                    f"topic {name!r} could not be created on {self._servers}: {error.args[0].str()}"
+                ) from None
+
+        deadline = time.monotonic() + self._timeout
+        while not self.describe([name]):
+            if time.monotonic() > deadline:
+                raise Unreachable(f"Kafka at {self._servers} did not show the new topic {name!r} in time: start again")
+            time.sleep(0.02)
+
+    def require_compacted(self, name: str) -> None:
+        """Raise TopicError where a topic that must be compacted is not."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        for future in self._admin.describe_configs([resource], request_timeout=self._timeout).values():
+            try:
+                policy = future.result(timeout=self._timeout + 5)["cleanup.policy"].value
+            except KafkaException as error:
+                raise self._unreachable(error) from None
+            if policy != "compact":
+                raise TopicError(
+                    f"topic {name!r} on {self._servers}: expected cleanup.policy=compact, because it is the only copy "
+                    f"of a view, got {policy}: alter the topic, or name another one with to=…"
+                )
+
+    def _unreachable(self, error: KafkaException) -> Unreachable:
+        return Unreachable(
+            f"Kafka at {self._servers} did not answer: {error.args[0].str()}. "
+            "Start the broker, or correct --kafka (TAILRACE_KAFKA)"
+        )

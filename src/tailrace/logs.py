@@ -1,0 +1,11 @@
+"""Log lines: time, level, logger, message; to standard error."""
+
+from __future__ import annotations
+
+import logging
+
+
+def log_to_stderr(level: str) -> None:
+    """Send this process's log lines to standard error."""
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)

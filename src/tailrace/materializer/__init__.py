@@ -1,0 +1,1 @@
+"""The materializer: changelog → store."""

@@ -1,0 +1,40 @@
+"""What the materializer counts."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class Counters:
+    """The materializer's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        view = ["view"]
+        self.records = Counter("tailrace_materializer_records", "Changelog records read.", view, registry=self.registry)
+        self.accepted = Counter(
+            "tailrace_materializer_accepted", "Changes that were newer than the store.", view, registry=self.registry
+        )
+        self.refused = Counter(
+            "tailrace_materializer_refused", "Changelog records that are no changes.", view, registry=self.registry
+        )
+        self.reopened = Counter(
+            "tailrace_materializer_reopened",
+            "Times a partition was sought anew by the position in Redis.",
+            view,
+            registry=self.registry,
+        )
+        self.unavailable = Counter(
+            "tailrace_materializer_redis_unavailable",
+            "Times Redis could not be reached or written.",
+            registry=self.registry,
+        )
+        self.offset = Gauge(
+            "tailrace_materializer_offset", "Offset stored in Redis.", ["view", "partition"], registry=self.registry
+        )
+        self.lag = Gauge(
+            "tailrace_materializer_lag",
+            "Records between Redis and the end.",
+            ["view", "partition"],
+            registry=self.registry,
+        )

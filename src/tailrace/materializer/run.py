@@ -1,0 +1,45 @@
+"""The materializer process."""
+
+from __future__ import annotations
+
+import logging
+
+from tailrace.catalog import catalog_topic
+from tailrace.health import HealthServer
+from tailrace.kafka.catalog_topic import CatalogReader
+from tailrace.kafka.changelogs import Changelogs
+from tailrace.materializer.catalog_copy import CatalogCopy
+from tailrace.materializer.counters import Counters
+from tailrace.materializer.materializer import Materializer
+from tailrace.settings import Settings
+from tailrace.stopping import stop_event
+from tailrace.store.keys import default_prefix
+from tailrace.store.writer import Writer
+
+log = logging.getLogger(__name__)
+
+
+def run(app: str, settings: Settings) -> int:
+    """Keep Redis in step with the changelogs of an app until SIGTERM or SIGINT."""
+    stopping = stop_event()
+    counters = Counters()
+    writer = Writer(settings.text("redis"), settings.text("prefix") or default_prefix(app))
+    reader = CatalogReader(settings.text("kafka"), catalog_topic(app))
+    changelogs = Changelogs(settings.text("kafka"), f"tailrace.{app}.materializer")
+    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, counters)
+    health = (
+        HealthServer(settings.number("health-port"), counters.registry, materializer.reasons)
+        if settings.text("health-port")
+        else None
+    )
+    log.info("materializer of app %s: %s → %s", app, settings.text("kafka"), settings.text("redis"))
+    try:
+        while not stopping.is_set():
+            materializer.step()
+    finally:
+        changelogs.close()
+        reader.close()
+        writer.close()
+        if health is not None:
+            health.close()
+    return 0

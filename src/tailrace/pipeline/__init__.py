@@ -1,0 +1,1 @@
+"""The pipeline: topic → view → changelog, in Spark's real-time mode."""

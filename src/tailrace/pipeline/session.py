@@ -1,0 +1,83 @@
+"""The Spark session, with every setting that real-time mode needs and the reason for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from tailrace.errors import InstallError
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+SETTINGS = {
+    # Real-time mode runs on RocksDB state and checkpoint format 2 only.
+    "spark.sql.streaming.stateStore.providerClass": _STATE,
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    # The shuffle hands a row on at once instead of filling a buffer for up to 50 ms.
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
+    # The default forks a process for each checkpoint file on a local disk, which lengthens every batch boundary.
+    "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+    # A bad value in one record gives null instead of an error that ends the query.
+    "spark.sql.ansi.enabled": "false",
+    # Column names are compared as JSON, Redis and clients compare them.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # Real-time mode has no adaptive plans; turned off here, Spark does not warn of it.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def start_session(
+    app: str, *, slots: int, state_partitions: int, jars: Sequence[Path], quiet: bool = False
+) -> SparkSession:
+    """Start Spark in a JVM of this process with `slots` task slots; raises InstallError where it can't be.
+
+    quiet: what the JVM prints is shown only where it does not start.
+    """
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Spark logs each mistake in a user's SQL with a stack trace; the analysis reports it in a line.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    builder = SparkSession.Builder().master(f"local[{slots}]").appName(f"tailrace {app}")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    builder = builder.config("spark.sql.shuffle.partitions", str(state_partitions))
+    builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
+    if jars:
+        builder = builder.config("spark.driver.extraClassPath", os.pathsep.join(str(jar) for jar in jars))
+    try:
+        with _kept_off_terminal() if quiet else nullcontext():
+            return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise InstallError(f"Spark did not start: {error}") from None
+
+
+@contextmanager
+def _kept_off_terminal() -> Iterator[None]:
+    """Give the JVM that is started meanwhile a standard error of its own, shown where its start fails."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as printed:
+        os.dup2(printed.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            printed.seek(0)
+            os.write(terminal, printed.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)

@@ -1,0 +1,138 @@
+"""The command line's processes over real services, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import httpx
+from confluent_kafka import Producer
+
+from tailrace.dev.broker import Broker
+from tailrace.dev.parts import Part
+from tailrace.dev.ports import free_port
+from tailrace.dev.probe import http_answers
+from tailrace.dev.redis_server import RedisServer
+
+MODULE = """
+from tailrace import App
+
+app = App("movies-{fresh}")
+ratings = app.topic("ratings-{fresh}", value="movie_id long, rating double", format="json")
+rating_averages = app.view(
+    "rating-averages-{fresh}", ratings.where("rating between 0 and 10"), key="movie_id",
+    columns={{"rating": "avg(rating)", "ratings": "count(*)"}},
+)
+"""
+
+# Long enough for a JVM to start on a machine that is busy with other things; never what a test is about.
+PATIENCE = 120.0
+
+
+def eventually(condition: Callable[[], bool], what: str, timeout: float = PATIENCE) -> None:
+    """Wait for a condition; the test fails with `what` if it does not come true."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"still waiting after {timeout:.0f} s: {what}"
+        time.sleep(0.05)
+
+
+class Tailrace:
+    """An app of average ratings with names of its own, and the processes that serve it."""
+
+    def __init__(self, directory: Path, broker: Broker, redis: RedisServer, fresh: str) -> None:
+        self.app, self.topic, self.view = f"movies-{fresh}", f"ratings-{fresh}", f"rating-averages-{fresh}"
+        self.broker = broker
+        self.redis = redis
+        self.parts: dict[str, Part] = {}
+        self._directory = directory
+        self._health: dict[str, str] = {}
+        self._producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 1})
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "movies.py").write_text(MODULE.format(fresh=fresh))
+        self._gateway_port = free_port()
+
+    @property
+    def url(self) -> str:
+        """The gateway's address."""
+        return f"http://127.0.0.1:{self._gateway_port}"
+
+    def row_url(self, key: object) -> str:
+        """The address of a row."""
+        return f"{self.url}/views/{self.view}/{key}"
+
+    def start_all(self, *pipeline_flags: str) -> None:
+        """Start every process and wait until all are ready."""
+        self.start_pipeline(*pipeline_flags)
+        self.start_materializer()
+        self.start_gateway()
+        for name in ("pipeline", "materializer", "gateway"):
+            self.wait_ready(name)
+
+    def start_pipeline(self, *flags: str) -> None:
+        """Start the pipeline; offsets are saved every five seconds unless the flags say otherwise."""
+        own = ("--kafka", self.broker.address, "--checkpoints", "checkpoints", "--create-topics", "all")
+        self._start("pipeline", "movies:app", *own, "--batch-interval", "5s", *flags)
+
+    def start_materializer(self) -> None:
+        """Start the materializer."""
+        self._start("materializer", self.app, "--kafka", self.broker.address, "--redis", self.redis.url)
+
+    def start_gateway(self) -> None:
+        """Start the gateway, at the same port each time."""
+        command = [sys.executable, "-m", "tailrace", "gateway", self.app, "--redis", self.redis.url]
+        self._health["gateway"] = f"{self.url}/health/ready"
+        self._begin("gateway", [*command, "--port", str(self._gateway_port)])
+
+    def wait_ready(self, name: str) -> None:
+        """Wait until a process says that it is ready; fails with the end of its log if it dies."""
+        self.parts[name].wait(lambda: http_answers(self._health[name]), PATIENCE)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL a process and all that it started."""
+        self.parts.pop(name).kill()
+
+    def metrics(self, name: str) -> dict[str, float]:
+        """The samples on a process's metrics page, by name and labels as they are printed."""
+        text = httpx.get(self._health[name].replace("/health/ready", "/metrics")).text
+        lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {sample: float(value) for sample, _, value in lines}
+
+    def produce(self, *values: bytes | str | dict[str, Any] | None, key: bytes | None = None) -> None:
+        """Write records to the source topic and wait until the broker has them."""
+        for value in values:
+            self._producer.produce(self.topic, json.dumps(value) if isinstance(value, dict) else value, key=key)
+            self._producer.poll(0)
+        assert self._producer.flush(30) == 0
+
+    def rate(self, ratings: Iterable[tuple[int, float]]) -> None:
+        """Write ratings of movies."""
+        self.produce(*({"movie_id": movie, "rating": rating} for movie, rating in ratings))
+
+    def row(self, key: object) -> dict[str, Any] | None:
+        """What a lookup gives; None for 404 and for a gateway that can't answer now."""
+        try:
+            response = httpx.get(self.row_url(key), timeout=5)
+        except httpx.HTTPError:
+            return None
+        if response.status_code != 200:
+            return None
+        found: dict[str, Any] = response.json()
+        return found
+
+    def stop(self) -> None:
+        """Stop what runs, the last one first."""
+        for name in reversed(list(self.parts)):
+            self.parts.pop(name).stop()
+
+    def _start(self, name: str, argument: str, *flags: str) -> None:
+        port = free_port()
+        self._health[name] = f"http://127.0.0.1:{port}/health/ready"
+        self._begin(name, [sys.executable, "-m", "tailrace", name, argument, "--health-port", str(port), *flags])
+
+    def _begin(self, name: str, command: list[str]) -> None:
+        self.parts[name] = Part(name, command, self._directory / f"{name}.log", cwd=self._directory)

@@ -1,0 +1,68 @@
+"""Topics on a real broker: found, created, and refused when they are not what a view needs."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from tailrace.dev.broker import Broker
+from tailrace.errors import TopicError, Unreachable
+from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
+from tailrace.kafka.topics import COMPACTED, Topics
+from tailrace.partitions import partition_of
+
+
+def test_a_topic_is_created_once_and_found_with_its_id(broker: Broker, fresh: str) -> None:
+    topics = Topics(broker.address)
+    for _ in range(2):
+        topics.create(f"t-{fresh}", partitions=3, replication=1, config=COMPACTED)
+    found = topics.describe([f"t-{fresh}", f"missing-{fresh}"])
+    assert list(found) == [f"t-{fresh}"] and found[f"t-{fresh}"].partitions == 3
+    assert topics.describe([f"t-{fresh}"]) == found
+    topics.require_compacted(f"t-{fresh}")
+
+
+def test_a_changelog_that_forgets_rows_is_refused(broker: Broker, fresh: str) -> None:
+    topics = Topics(broker.address)
+    topics.create(f"t-{fresh}", partitions=1, replication=1, config={})
+    with pytest.raises(TopicError, match=r"expected cleanup\.policy=compact.*got delete"):
+        topics.require_compacted(f"t-{fresh}")
+
+
+def test_more_replicas_than_brokers_is_told_with_the_topic(broker: Broker, fresh: str) -> None:
+    with pytest.raises(TopicError, match=f"t-{fresh}"):
+        Topics(broker.address).create(f"t-{fresh}", partitions=1, replication=3, config={})
+
+
+def test_a_broker_that_is_not_there_is_told_with_its_address() -> None:
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9"):
+        Topics("127.0.0.1:9", timeout=1).describe(["t"])
+
+
+def test_the_catalog_topic_gives_the_newest_value_per_record(broker: Broker, fresh: str) -> None:
+    topic = f"catalog-{fresh}"
+    Topics(broker.address).create(topic, partitions=1, replication=1, config=COMPACTED)
+    reader = CatalogReader(broker.address, topic)
+    assert reader.read_whole() == {}
+    writer = CatalogWriter(broker.address, topic)
+    for key, value in (("app", b"1"), ("progress/v", b"2"), ("app", b"3")):
+        writer.put(key, value)
+    writer.flush()
+    again = CatalogReader(broker.address, topic)
+    assert again.read_whole() == {"app": b"3", "progress/v": b"2"}
+    reader.close()
+    again.close()
+
+
+def test_keys_fall_where_kafkas_own_partitioner_puts_them(broker: Broker, fresh: str) -> None:
+    topic = f"t-{fresh}"
+    Topics(broker.address).create(topic, partitions=7, replication=1, config={})
+    placed: dict[bytes | None, int | None] = {}
+    producer = Producer({"bootstrap.servers": broker.address, "partitioner": "murmur2"})
+    keys = [b"362", b"", "ключ".encode(), b"\x00\xff\x80", b'["a",1]', *(b"%d" % n for n in range(200))]
+    for key in keys:
+        producer.produce(
+            topic, b"", key=key, on_delivery=lambda _, message: placed.update({message.key(): message.partition()})
+        )
+    producer.flush(30)
+    assert placed == {key: partition_of(key, 7) for key in keys}

@@ -1,0 +1,78 @@
+"""One outside system, one importer: the rules that keep each stage readable on its own."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tailrace
+
+PACKAGE = Path(tailrace.__file__).parent
+
+# What is imported → the only folder of the package that may import it.
+RULES = {
+    "pyspark": "pipeline",
+    "py4j": "pipeline",
+    "confluent_kafka": "kafka",
+    "redis": "store",
+    "hiredis": "store",
+    "fastapi": "gateway",
+    "starlette": "gateway",
+    "uvicorn": "gateway",
+    "httptools": "gateway",
+    "uvloop": "gateway",
+}
+
+# Declarations are data: importing a module of views must touch nothing.
+DECLARATIONS = (
+    "__init__.py",
+    "app.py",
+    "topics.py",
+    "views.py",
+    "place.py",
+    "position.py",
+    "record.py",
+    "partitions.py",
+)
+
+
+def imported_by(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found.add(node.module or "")
+    return found
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_each_outside_system_has_one_importer(path: Path) -> None:
+    folder = path.relative_to(PACKAGE).parts[0]
+    for name in imported_by(path):
+        allowed = RULES.get(name.partition(".")[0])
+        assert allowed is None or folder == allowed, f"{path} imports {name}; only {allowed}/ may"
+
+
+def test_the_rules_see_the_imports_they_are_about() -> None:
+    seen = {name.partition(".")[0] for path in modules() for name in imported_by(path)}
+    assert {"pyspark", "confluent_kafka", "redis", "fastapi", "uvicorn"} <= seen
+
+
+@pytest.mark.parametrize("name", DECLARATIONS)
+def test_declarations_import_the_standard_library_and_each_other_only(name: str) -> None:
+    import sys
+
+    for module in imported_by(PACKAGE / name):
+        top, _, rest = module.partition(".")
+        if top == "tailrace":
+            assert not rest or f"{rest.partition('.')[0]}.py" in DECLARATIONS, f"{name} imports {module}"
+        else:
+            assert top in sys.stdlib_module_names, f"{name} imports {module}"
