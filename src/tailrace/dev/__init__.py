@@ -1,0 +1,1 @@
+"""Everything `tailrace dev` adds to a bare machine: Java, locked jars, a Kafka broker, a Redis, and their processes."""

@@ -1,0 +1,52 @@
+"""Free ports on the loopback address."""
+
+from __future__ import annotations
+
+import random
+import socket
+from contextlib import closing
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+_given: set[int] = set()
+
+
+def free_port(preferred: int | None = None) -> int:
+    """A port that nothing listens on: the preferred one where it is free, and each port once per process.
+
+    It lies below the range that the kernel takes ports of outgoing connections from. Otherwise a client that
+    retries while a service restarts could be given the very port, connect to itself and keep the service out.
+    """
+    if preferred is not None and preferred not in _given and is_free(preferred):
+        _given.add(preferred)
+        return preferred
+    for port in random.sample(range(10_000, _first_outgoing()), 200):
+        if port not in _given and is_free(port):
+            _given.add(port)
+            return port
+    with closing(socket.socket()) as listener:
+        listener.bind((LOOPBACK, 0))
+        return int(listener.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    """Whether a service could listen on the port."""
+    return refusal(LOOPBACK, port) is None
+
+
+def refusal(host: str, port: int) -> str | None:
+    """Why nothing can listen on an address, in the system's words; None where something can."""
+    try:
+        with closing(socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)):
+            return None
+    except OSError as error:
+        # Python adds the address in parentheses.
+        return (error.strerror or str(error)).partition(" (")[0]
+
+
+def _first_outgoing() -> int:
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        first = 32_768
+    return first if first > 11_000 else 32_768

@@ -1,0 +1,54 @@
+"""Probes: whether a service answers a real request, asked over a plain socket."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import struct
+import urllib.error
+import urllib.request
+
+TIMEOUT = 2.0
+_METADATA, _VERSION = 3, 4
+
+
+def kafka_answers(host: str, port: int) -> bool:
+    """Whether the broker names at least one live broker: then topics can be created, written and read.
+
+    A Metadata request for no topics; the brokers in the answer are those that the controller has let in.
+    """
+    client = b"tailrace"
+    body = struct.pack(">hhih", _METADATA, _VERSION, 1, len(client)) + client + struct.pack(">i?", 0, False)
+    answer = _ask(host, port, struct.pack(">i", len(body)) + body, 16)
+    # size, correlation id, throttle time, number of brokers
+    return len(answer) == 16 and struct.unpack(">iiii", answer)[3] > 0
+
+
+def redis_answers(host: str, port: int) -> bool:
+    """Whether the server answers PING with PONG; one that still loads its data does not."""
+    return _ask(host, port, b"PING\r\n", 7) == b"+PONG\r\n"
+
+
+def http_answers(url: str) -> bool:
+    """Whether GET answers 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
+            return bool(response.status == 200)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def _ask(host: str, port: int, request: bytes, size: int) -> bytes:
+    """The first `size` bytes of the answer; fewer where the peer closes, none where there is no peer."""
+    answer = b""
+    try:
+        with socket.create_connection((host, port), TIMEOUT) as connection:
+            connection.sendall(request)
+            while len(answer) < size and (data := connection.recv(size - len(answer))):
+                answer += data
+    except OSError:
+        pass
+    return answer

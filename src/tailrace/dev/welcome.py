@@ -1,0 +1,75 @@
+"""The URLs of a running app, printed when there is something to see at them."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from tailrace.app import App
+from tailrace.dev.data import Data
+from tailrace.dev.screen import Screen
+from tailrace.store.writer import Unavailable, Writer
+
+PATIENCE = 15.0
+
+
+class Welcome:
+    """Looks for the first row of any view, and prints the URLs once: with its key, or with a hint after a while."""
+
+    def __init__(self, app: App, redis: str, prefix: str, url: str, data: Data, screen: Screen) -> None:
+        self._app = app
+        self._url = url
+        self._data = data
+        self._screen = screen
+        self._store = Writer(redis, prefix)
+        self._deadline = time.monotonic() + PATIENCE
+        self._said = False
+
+    def look(self) -> None:
+        """Print the URLs if it is time to; to be called again and again."""
+        if self._said:
+            return
+        if (found := self._first_row()) is not None:
+            view, key = found
+            row = f"{self._url}/views/{quote(view, safe='')}/{quote(key, safe='')}"
+            self._print(f"{view} is live", row)
+        elif time.monotonic() > self._deadline:
+            topics = ", ".join(sorted({view.source.name for view in self._app.views}))
+            self._print(
+                f"waiting for the first event on topic {topics}",
+                f"{self._url}/views/{quote(self._app.views[0].name, safe='')}/KEY",
+            )
+
+    def _print(self, title: str, row: str) -> None:
+        self._said = True
+        self._screen.addresses(
+            title,
+            [
+                ("row", row),
+                ("follow", f"{row}/events"),
+                ("docs", f"{self._url}/docs"),
+                ("metrics", f"{self._url}/metrics"),
+                ("logs", str(self._data.logs)),
+            ],
+        )
+        self._screen.say("Ctrl-C stops everything.")
+
+    def _first_row(self) -> tuple[str, str] | None:
+        try:
+            for view in self._app.views:
+                for partition in range(self._store.partitions(view.name)):
+                    if (key := self._store.some_key(view.name, partition)) is not None:
+                        return view.name, key
+        except Unavailable:
+            pass
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._store.close()

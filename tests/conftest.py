@@ -1,0 +1,66 @@
+"""Fixtures for every tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from running import Tailrace
+from services import NewBroker, NewRedis, Services
+from tailrace.dev.broker import Broker
+from tailrace.dev.redis_server import RedisServer
+
+
+@pytest.fixture(scope="session")
+def _services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    services = Services(tmp_path_factory.mktemp("services"))
+    yield services
+    services.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(_services: Services) -> Broker:
+    """The broker of the run, with `.address`; use topics named with `fresh`, and leave it running."""
+    return _services.broker()
+
+
+@pytest.fixture(scope="session")
+def redis_server(_services: Services) -> RedisServer:
+    """The Redis of the run, with `.url`; use prefixes made with `fresh`, and leave it running."""
+    return _services.redis()
+
+
+@pytest.fixture
+def fresh() -> str:
+    """A suffix that no other test has, for topics, apps and prefixes."""
+    return uuid4().hex[:10]
+
+
+@pytest.fixture
+def _private(tmp_path: Path) -> Iterator[Services]:
+    services = Services(tmp_path)
+    yield services
+    services.stop()
+
+
+@pytest.fixture
+def new_broker(_private: Services) -> NewBroker:
+    """Starts a broker that the test may stop, kill and start again."""
+    return _private.broker
+
+
+@pytest.fixture
+def new_redis(_private: Services) -> NewRedis:
+    """Starts a Redis that the test may stop, kill and start again."""
+    return _private.redis
+
+
+@pytest.fixture
+def tailrace(tmp_path: Path, broker: Broker, redis_server: RedisServer, fresh: str) -> Iterator[Tailrace]:
+    """An app of average ratings on the run's broker and Redis; the test starts the processes it needs."""
+    app = Tailrace(tmp_path / "app", broker, redis_server, fresh)
+    yield app
+    app.stop()

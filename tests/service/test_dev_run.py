@@ -1,0 +1,145 @@
+"""`tailrace dev` as a user runs it: what it prints, what it refuses, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tailrace.dev.data import opened
+from tailrace.dev.ports import free_port
+
+MOVIES = Path(__file__).parents[2] / "examples" / "movies"
+
+
+class Dev:
+    """A `tailrace dev` of the movies example."""
+
+    def __init__(self, data: Path, *options: str) -> None:
+        self.data = data
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tailrace", "dev", "movies:app", "--port", str(free_port()), *options],
+            cwd=MOVIES,
+            env={**os.environ, "TAILRACE_DATA": str(data)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.text = ""
+
+    def until(self, pattern: str) -> re.Match[str]:
+        """Read until a line matches."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.text += line
+            if (match := re.search(pattern, line)) is not None:
+                return match
+        raise AssertionError(f"no {pattern!r} in:\n{self.text}")
+
+    def ended(self) -> int:
+        """Read to the end; the exit code."""
+        self.text += self._process.communicate(timeout=60)[0]
+        return self._process.returncode
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def processes(self) -> dict[int, str]:
+        """The running processes of this run, found by its data directory in their environment."""
+        mark = f"TAILRACE_DATA={self.data}\0".encode()
+        found = {}
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (process / "environ").read_bytes():
+                    found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+        return found
+
+    def assert_gone(self) -> None:
+        deadline = time.monotonic() + 10
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert self.processes() == {}
+
+
+def kill_if_running(dev: Dev) -> None:
+    dev.signal(signal.SIGKILL)
+    dev.ended()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_run_shows_its_stages_and_leaves_nothing_however_it_ends(tmp_path: Path) -> None:
+    dev = Dev(tmp_path / "data", "--also", "python ratings.py")
+    try:
+        row = dev.until(r"row +(http://\S+/views/rating-averages/\d+)$")[1]
+        for stage in ("java", "jars", "kafka", "redis", "pipeline", "materializer", "gateway", "also"):
+            assert re.search(rf"^✓ {stage} ", dev.text, re.MULTILINE), dev.text
+        with urllib.request.urlopen(row, timeout=10) as answer:
+            assert json.load(answer)["movie_id"] == int(row.rpartition("/")[2])
+        pipeline = next(pid for pid, command in dev.processes().items() if "-m tailrace pipeline" in command)
+        os.kill(pipeline, signal.SIGKILL)
+        assert dev.ended() == 1
+        assert "✗ pipeline was killed by SIGKILL; the end of its log:\n" in dev.text
+        assert f"the whole log: {dev.data}/logs/pipeline.log" in dev.text
+        dev.assert_gone()
+    finally:
+        kill_if_running(dev)
+
+    second = Dev(dev.data)
+    try:
+        kept = second.until(r"row +(http://\S+/views/rating-averages/\d+)$")[1]
+        assert kept.rpartition("/")[2].isdigit()
+        second.signal(signal.SIGTERM)
+        assert second.ended() == 0
+        second.assert_gone()
+    finally:
+        kill_if_running(second)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_killed_run_leaves_nothing_and_the_next_can_start(tmp_path: Path) -> None:
+    dev = Dev(tmp_path / "data")
+    dev.until("redis")
+    dev.signal(signal.SIGKILL)
+    dev.ended()
+    dev.assert_gone()
+    second = Dev(dev.data, "--fresh")
+    second.until("redis")
+    second.signal(signal.SIGINT)
+    assert second.ended() == 0
+    second.assert_gone()
+
+
+def test_a_taken_port_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        dev = Dev(tmp_path / "data", "--port", str(port))
+        assert dev.ended() == 1
+    assert dev.text == (
+        f"tailrace: --port {port} on 127.0.0.1: Address already in use: "
+        "stop what uses it, or choose another with --port\n"
+    )
+    assert not dev.data.exists()
+
+
+def test_a_data_directory_in_use_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "data"):
+        dev = Dev(tmp_path / "data", "--fresh")
+        assert dev.ended() == 1
+    assert f"another `tailrace dev` (process {os.getpid()}) uses it" in dev.text
+
+
+def test_a_command_that_can_not_be_read_is_refused(tmp_path: Path) -> None:
+    dev = Dev(tmp_path / "data", "--also", "python 'ratings.py")
+    assert dev.ended() == 1
+    assert dev.text == 'tailrace: --also "python \'ratings.py": No closing quotation\n'
