@@ -1,4 +1,4 @@
-"""The gateway's side of the store: rows, positions, the catalog, and the channels of rows."""
+"""The gateway's side of the store: rows, positions and the catalog."""
 
 from __future__ import annotations
 
@@ -7,28 +7,45 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import redis.asyncio
-from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from tailrace.store.keys import catalog_key, partition_keys
 from tailrace.store.row import Row, unpack
 
-# What a reader gets while Redis is away or loading its data.
-Unavailable = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.BusyLoadingError, OSError)
+# What a reader gets while Redis is away, is loading its data or refuses to answer.
+Unavailable = (redis.RedisError, OSError)
+
+# Redis answers in well under a millisecond: one that needs seconds is as good as away.
+TIMEOUT = 5.0
+CONNECT_TIMEOUT = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """How far one partition is.
+
+    `offset` is None where the store has no position of the view's lineage: nothing is known of the partition.
+    `target` is the offset that a restore must reach before the partition is whole.
+    """
+
+    offset: int | None
+    target: int | None
+
+    @property
+    def whole(self) -> bool:
+        """False while the partition is still being restored from the changelog."""
+        return self.offset is not None and self.target is not None and self.offset >= self.target
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one read found: the row or tombstone of a key, and how far its partition is.
-
-    `offset` is None where the store has no position of the view's lineage: nothing is known of the partition.
-    `whole` is False while the partition is still being restored from the changelog.
-    """
+    """What one read found: the row or tombstone of a key, and how far its partition is (see `Stored`)."""
 
     row: Row | None
     offset: int | None
     whole: bool
+    target: int | None = None
 
 
 class Reader:
@@ -36,8 +53,12 @@ class Reader:
 
     def __init__(self, url: str, prefix: str) -> None:
         self._prefix = prefix
+        # One retry, for a pooled connection that has died since its last use; a timeout is not repeated.
         self._redis = redis.asyncio.Redis.from_url(
-            url, retry=Retry(NoBackoff(), 1), socket_timeout=10, socket_connect_timeout=5
+            url,
+            retry=Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
+            socket_timeout=TIMEOUT,
+            socket_connect_timeout=CONNECT_TIMEOUT,
         )
 
     async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
@@ -47,18 +68,28 @@ class Reader:
         pipeline.hmget(cast(str, names.position), ["lineage", "offset", "target"])
         pipeline.hmget(cast(str, names.rows), cast(list[str], keys))
         pipeline.hmget(cast(str, names.gone), cast(list[str], keys))
-        (stored, offset, target), rows, gone = await pipeline.execute()
-        if stored != lineage.encode():
+        position, rows, gone = await pipeline.execute()
+        stored = _stored(position, lineage)
+        if stored.offset is None:
             return [Held(None, None, False)] * len(keys)
-        whole = int(offset) >= int(target)
         return [
             Held(
                 unpack(row) if row is not None else unpack(tomb) if tomb is not None else None,
-                int(offset),
-                whole,
+                stored.offset,
+                stored.whole,
+                stored.target,
             )
             for row, tomb in zip(rows, gone, strict=True)
         ]
+
+    async def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[Stored]:
+        """How far each (view, partition, lineage) is."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for view, partition, _ in partitions:
+            names = partition_keys(self._prefix, view, partition)
+            pipeline.hmget(cast(str, names.position), ["lineage", "offset", "target"])
+        found = await pipeline.execute()
+        return [_stored(position, lineage) for (_, _, lineage), position in zip(partitions, found, strict=True)]
 
     async def catalog(self) -> dict[str, bytes]:
         """The records of the catalog topic, by record key."""
@@ -73,10 +104,6 @@ class Reader:
         """The channel that says the catalog has changed."""
         return catalog_key(self._prefix).encode()
 
-    def pubsub(self) -> PubSub:
-        """A new pub/sub connection."""
-        return self._redis.pubsub(ignore_subscribe_messages=False)
-
     async def ping(self) -> None:
         """Ask whether Redis answers."""
         await cast(Awaitable[Any], self._redis.ping())
@@ -84,3 +111,10 @@ class Reader:
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()
+
+
+def _stored(position: Sequence[bytes | None], lineage: str) -> Stored:
+    stored, offset, target = position
+    if stored != lineage.encode() or offset is None or target is None:
+        return Stored(None, None)
+    return Stored(int(offset), int(target))

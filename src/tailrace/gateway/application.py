@@ -1,0 +1,124 @@
+"""The gateway's web application: routes, documentation, errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI, Response
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import JSONResponse, RedirectResponse
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+
+from tailrace import __version__
+from tailrace.gateway import examples, views
+from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.problems import answer_in_json
+from tailrace.gateway.readiness import readiness
+
+_DESCRIPTION = """
+Live views of Kafka topics: look a row up, or follow it.
+
+Every row has a **position**, the one coordinate from Kafka to here: it is the `ETag` of a lookup and the
+`id` of a frame. Send the last one you have seen back (`If-None-Match`, `Last-Event-ID`) and you get what is newer,
+from any gateway, also after Redis was lost. A position that can't be used gets a `reset` and a snapshot, never a gap.
+
+Errors are JSON and say what was expected, what came and what to do. 503 means: ask again.
+"""
+_TAGS = [
+    {"name": "views", "description": "One row per key, always current."},
+    {"name": "operations", "description": "Health and metrics."},
+]
+# Swagger UI is served from here, so that the documentation works without the internet.
+_ASSETS = {
+    "swagger-ui-bundle.js": "text/javascript",
+    "swagger-ui.css": "text/css",
+    "favicon-32x32.png": "image/png",
+}
+
+
+def application(gateway: Gateway) -> FastAPI:
+    """The ASGI app; its lifespan runs the gateway."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with gateway.running():
+            yield
+
+    app = FastAPI(
+        title=f"Tailrace: {gateway.app}",
+        version=__version__,
+        summary="Kafka topics as live views that every client can read, follow and resume.",
+        description=_DESCRIPTION,
+        openapi_tags=_TAGS,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    answer_in_json(app)
+    app.include_router(views.router(gateway))
+    _add_operations(app, gateway)
+    _add_docs(app)
+    return app
+
+
+def _add_operations(app: FastAPI, gateway: Gateway) -> None:
+    @app.get("/health/live", tags=["operations"], summary="Is the process alive?")
+    async def live() -> dict[str, bool]:
+        """200 as long as the gateway runs; it says nothing of Redis."""
+        return {"live": True}
+
+    @app.get(
+        "/health/ready",
+        tags=["operations"],
+        summary="Can every key be answered for?",
+        response_model=None,
+        responses={200: examples.READY, 503: examples.NOT_READY},
+    )
+    async def ready() -> Response:
+        """200 where Redis answers, the catalog is there, every partition is whole and the pub/sub link is up."""
+        report = await readiness(gateway)
+        return JSONResponse(report, 200 if report["ready"] else 503, {"Cache-Control": "no-store"})
+
+    @app.get(
+        "/metrics",
+        tags=["operations"],
+        summary="Metrics for Prometheus",
+        response_class=Response,
+        response_model=None,
+        responses={200: {"description": "Prometheus text.", "content": {"text/plain": {}}}},
+    )
+    async def metrics() -> Response:
+        """What this gateway counts, and what the pipeline has counted: inputs, and skipped records by reason."""
+        return Response(gateway.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _add_docs(app: FastAPI) -> None:
+    package = files("fastapi_swagger.resources")
+    assets: dict[str, Any] = {name: (package / name).read_bytes() for name in _ASSETS}
+
+    @app.get("/", include_in_schema=False)
+    async def root() -> Response:
+        return RedirectResponse("/docs")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return get_swagger_ui_html(
+            openapi_url="/openapi.json",
+            title=app.title,
+            swagger_js_url="/docs/swagger-ui-bundle.js",
+            swagger_css_url="/docs/swagger-ui.css",
+            swagger_favicon_url="/docs/favicon-32x32.png",
+            swagger_ui_parameters={"validatorUrl": None, "displayRequestDuration": True},
+        )
+
+    @app.get("/docs/{name}", include_in_schema=False)
+    async def asset(name: str) -> Response:
+        if name not in assets:
+            raise HTTPException(404)
+        headers = {"Content-Type": _ASSETS[name], "Cache-Control": "max-age=86400"}
+        return Response(assets[name], headers=headers)

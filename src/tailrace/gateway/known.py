@@ -1,0 +1,103 @@
+"""What the gateway knows of the app: the views of the newest catalog it has read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Column, Progress
+from tailrace.partitions import partition_of
+
+log = logging.getLogger(__name__)
+
+_WHOLE_TYPES = frozenset(("tinyint", "smallint", "int", "bigint"))
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownView:
+    """One build of a view; two that are equal take each other's positions."""
+
+    name: str
+    lineage: str
+    generation: int
+    partitions: int
+    key: tuple[Column, ...]
+
+    def partition(self, key: bytes) -> int:
+        """The changelog partition that holds a key."""
+        return partition_of(key, self.partitions)
+
+    def key_object(self, key: bytes) -> bytes:
+        """A key's text as a JSON object of the key columns: numbers as numbers."""
+        text = key.decode()
+        names = [column.name for column in self.key]
+        if len(names) == 1:
+            return b"{%b:%b}" % (_json(names[0]), _typed(text, self.key[0].type))
+        try:
+            values = json.loads(text)
+        except ValueError:
+            values = None
+        if not isinstance(values, list) or len(values) != len(names):
+            return _json({"key": text})  # no row can have this key
+        return _json(dict(zip(names, values, strict=True)))
+
+
+class Known:
+    """The newest catalog and the progress of its views. Nothing is forgotten when Redis loses it."""
+
+    def __init__(self) -> None:
+        self.views: Mapping[str, KnownView] = {}
+        self.progress: Mapping[str, Progress] = {}
+        self.loaded = False
+        self.problem: str | None = None
+
+    def load(self, records: Mapping[str, bytes]) -> set[str]:
+        """Take in the records of the catalog; returns the views that were rebuilt or removed.
+
+        Records that Redis does not have (any more) change nothing: an emptied Redis is restored from Kafka.
+        """
+        found = records.get(APP_RECORD)
+        if found is None:
+            return set()
+        try:
+            catalog = Catalog.decode(found)
+            progress = [Progress.decode(value) for name, value in records.items() if name.startswith(PROGRESS_RECORDS)]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            problem = f"the catalog can't be read: {error or type(error).__name__}"
+            if problem != self.problem:
+                log.error("catalog=unreadable error=%r", problem)
+            self.problem = problem
+            return set()
+        views = {
+            view.name: KnownView(view.name, catalog.lineage(view), view.generation, view.partitions, view.key)
+            for view in catalog.views.values()
+        }
+        changed = {name for name, view in self.views.items() if views.get(name) != view}
+        if views != self.views:
+            log.info("catalog=loaded views=%s changed=%s", ",".join(sorted(views)), ",".join(sorted(changed)) or "-")
+        self.views, self.progress = views, {one.view: one for one in progress}
+        self.loaded, self.problem = True, None
+        return changed
+
+    def partitions(self) -> list[tuple[str, int, str]]:
+        """Every (view, partition, lineage) of the app."""
+        return [(view.name, p, view.lineage) for view in self.views.values() for p in range(view.partitions)]
+
+
+def _typed(text: str, kind: str) -> bytes:
+    if kind in _WHOLE_TYPES and _WHOLE.fullmatch(text):
+        return text.encode()
+    if (kind in ("float", "double") or kind.startswith("decimal")) and _NUMBER.fullmatch(text):
+        return text.encode()
+    if kind == "boolean" and text in ("true", "false"):
+        return text.encode()
+    return _json(text)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,105 @@
+"""The gateway's metrics, in a registry of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from tailrace.gateway.known import Known
+from tailrace.store.reader import Stored
+
+_KINDS = ("row", "gone", "ready", "reset", "progress")
+_DELAYS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+
+
+class Metrics:
+    """What the gateway counts about itself, and what the catalog says of the pipeline."""
+
+    def __init__(self, known: Known) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.followers = Gauge(
+            "tailrace_gateway_followers", "Keys that are followed, once per client.", registry=registry
+        )
+        self.connections = Gauge("tailrace_gateway_connections", "Connections that hold a stream.", registry=registry)
+        self.channels = Gauge("tailrace_gateway_channels", "Keys that have any follower.", registry=registry)
+        self.link_up = Gauge("tailrace_gateway_link_up", "Whether the pub/sub link is up.", registry=registry)
+        frames = Counter("tailrace_gateway_frames", "Frames written to clients.", ["kind"], registry=registry)
+        sent = Counter("tailrace_gateway_bytes", "Bytes of frames written to clients.", ["kind"], registry=registry)
+        self._sent = {kind: (frames.labels(kind), sent.labels(kind)) for kind in _KINDS}
+        self._conflated = Counter(
+            "tailrace_gateway_conflated", "Rows that slow clients were spared: a newer one came.", registry=registry
+        )
+        self._resets = Counter("tailrace_gateway_resets", "Resets, by reason.", ["reason"], registry=registry)
+        self._lookups = Counter("tailrace_gateway_lookups", "Lookups, by HTTP status.", ["status"], registry=registry)
+        self.reconnects = Counter(
+            "tailrace_gateway_link_reconnects", "Times that the pub/sub link was replaced.", registry=registry
+        )
+        self.repaired = Counter(
+            "tailrace_gateway_repaired", "Rows that pub/sub lost and a read made up for.", registry=registry
+        )
+        self.delay = Histogram(
+            "tailrace_gateway_delay_seconds",
+            "From an input's timestamp until its row leaves for the clients.",
+            buckets=_DELAYS,
+            registry=registry,
+        )
+        self._store = _StoreCollector(known)
+        registry.register(self._store)
+
+    def sent(self, kind: str, frames: int, size: int) -> None:
+        """Count frames of one kind that were written."""
+        count, volume = self._sent[kind]
+        count.inc(frames)
+        volume.inc(size)
+
+    def conflated(self, rows: int) -> None:
+        """Count rows that a slow client was spared."""
+        self._conflated.inc(rows)
+
+    def reset(self, reason: str) -> None:
+        """Count a reset."""
+        self._resets.labels(reason).inc()
+
+    def lookup(self, status: int) -> None:
+        """Count a lookup."""
+        self._lookups.labels(str(status)).inc()
+
+    def stored(self, found: Mapping[tuple[str, int], Stored]) -> None:
+        """Note how far the partitions were when last asked."""
+        self._store.found = found
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(self.registry)
+
+
+class _StoreCollector(Collector):
+    """What the store says: progress records of the pipeline, and offsets as last read."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self.found: Mapping[tuple[str, int], Stored] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """The samples of this moment."""
+        inputs = CounterMetricFamily("tailrace_inputs", "Records that the pipeline has read.", labels=["view"])
+        skipped = CounterMetricFamily(
+            "tailrace_skipped", "Records that the pipeline could not use, and skipped.", labels=["view", "reason"]
+        )
+        for name, progress in self._known.progress.items():
+            inputs.add_metric([name], progress.inputs)
+            for reason, count in progress.skipped.items():
+                skipped.add_metric([name, reason], count)
+        generations = GaugeMetricFamily("tailrace_generation", "The build of a view.", labels=["view"])
+        for name, view in self._known.views.items():
+            generations.add_metric([name], view.generation)
+        offsets = GaugeMetricFamily(
+            "tailrace_stored_offset", "Changelog offset that Redis holds.", labels=["view", "partition"]
+        )
+        for (name, partition), stored in self.found.items():
+            if stored.offset is not None:
+                offsets.add_metric([name, str(partition)], stored.offset)
+        yield from (inputs, skipped, generations, offsets)

@@ -1,0 +1,81 @@
+"""Errors over HTTP: JSON that says what was expected, what came, and what to do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import cast
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER = {"Retry-After": "1"}
+
+
+class Problem(Exception):
+    """An answer that is an error. A 503 means: nothing is wrong with the request, ask again."""
+
+    def __init__(self, status: int, error: str, *, headers: Mapping[str, str] | None = None, **fields: object) -> None:
+        super().__init__(error)
+        self.status = status
+        self.headers = {"Cache-Control": "no-store", **(headers or {})}
+        self.body = {"error": error, **fields}
+
+    def response(self) -> Response:
+        """The answer."""
+        return JSONResponse(self.body, self.status, self.headers)
+
+
+def unavailable(error: str, remedy: str, **fields: object) -> Problem:
+    """A 503: the answer is not known now."""
+    return Problem(503, error, headers=RETRY_AFTER, remedy=remedy, **fields)
+
+
+def answer_in_json(app: FastAPI) -> None:
+    """Make every error of an app a JSON body."""
+
+    async def problem(_: Request, error: Exception) -> Response:
+        return cast(Problem, error).response()
+
+    async def http(request: Request, error: Exception) -> Response:
+        found = cast(HTTPException, error)
+        if found.status_code == 404:
+            return Problem(
+                404,
+                "unknown path",
+                path=request.url.path,
+                expected="/views/{view}/{key} or another path of /openapi.json",
+                remedy="See /docs. A slash inside a key is written as %2F.",
+            ).response()
+        if found.status_code == 405:
+            return Problem(
+                405,
+                "method not allowed",
+                headers=found.headers,
+                got=request.method,
+                expected=(found.headers or {}).get("Allow", "GET"),
+                remedy="See /docs.",
+            ).response()
+        return Problem(found.status_code, str(found.detail), headers=found.headers).response()
+
+    async def invalid(_: Request, error: Exception) -> Response:
+        found = cast(RequestValidationError, error).errors()
+        details = [{"where": ".".join(map(str, one["loc"])), "expected": one["msg"]} for one in found]
+        return Problem(422, "invalid request", problems=details, remedy="See /docs.").response()
+
+    async def failed(request: Request, error: Exception) -> Response:
+        log.error("request=failed method=%s path=%r error=%r", request.method, request.url.path[:200], error)
+        return Problem(
+            500,
+            "internal error",
+            remedy="Read the gateway's log, and please report it with the traceback you find there.",
+        ).response()
+
+    app.add_exception_handler(Problem, problem)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(Exception, failed)

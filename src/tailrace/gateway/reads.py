@@ -1,0 +1,60 @@
+"""Reads of single keys, made together: while one read of a partition is under way, the next ones gather."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from tailrace.gateway.known import KnownView
+from tailrace.store.reader import Held
+
+_BATCH = 200
+
+_Group = tuple[str, int, str]
+
+
+class Source(Protocol):
+    """Where rows are read: `tailrace.store.reader.Reader`."""
+
+    async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
+        """What keys of one partition hold."""
+
+
+class Reads:
+    """Reads what keys hold; a thousand clients that ask at once cost a few round trips."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._asked: dict[_Group, dict[bytes, asyncio.Future[Held]]] = {}
+        self._tasks: dict[_Group, asyncio.Task[None]] = {}
+
+    async def held(self, view: KnownView, key: bytes) -> Held:
+        """What a key holds, read after this call; raises what the source raises."""
+        group = (view.name, view.partition(key), view.lineage)
+        asked = self._asked.setdefault(group, {})
+        if key not in asked:
+            asked[key] = asyncio.get_running_loop().create_future()
+        if group not in self._tasks:
+            self._tasks[group] = asyncio.create_task(self._read(group))
+        # Shielded: another may wait for the same key.
+        return await asyncio.shield(asked[key])
+
+    async def _read(self, group: _Group) -> None:
+        view, partition, lineage = group
+        try:
+            while asked := self._asked.pop(group, None):
+                keys = list(asked)
+                for first in range(0, len(keys), _BATCH):
+                    batch = keys[first : first + _BATCH]
+                    try:
+                        found = await self._source.held(view, partition, lineage, batch)
+                    except Exception as error:
+                        for key in batch:
+                            asked[key].set_exception(error)
+                            asked[key].exception()  # those who asked may be gone
+                    else:
+                        for key, held in zip(batch, found, strict=True):
+                            asked[key].set_result(held)
+        finally:
+            del self._tasks[group]

@@ -1,0 +1,67 @@
+"""Where a client comes in: what its position is worth to the store, decided without I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.gateway.known import KnownView
+from tailrace.position import Position
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """The client has seen nothing of the partition that holds its key, and gets a snapshot."""
+
+
+@dataclass(frozen=True)
+class After:
+    """The client has seen everything up to this offset, and gets what is newer."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The client has seen more than the store holds: Redis was lost and is being restored. Wait."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class Reset:
+    """The position can't be used; the client must drop what it holds and gets a snapshot."""
+
+    reason: str
+    message: str
+
+
+Entry = Fresh | After | Ahead | Reset
+
+
+def entry(text: str | None, view: KnownView, partition: int, stored: int) -> Entry:
+    """How a client that sent this position comes in, where the store holds the partition up to `stored`."""
+    if not text:
+        return Fresh()
+    position = Position.parse(text)
+    if position is None:
+        return Reset("unreadable", "expected the id of an earlier frame as the position, got something else")
+    if position.lineage != view.lineage:
+        return Reset("foreign", "the position belongs to another view or to an earlier changelog of this one")
+    if position.generation != view.generation:
+        return Reset(
+            "generation", f"the position is of generation {position.generation}, the view of {view.generation}"
+        )
+    offset = position.offsets.get(partition)
+    if offset is None:
+        return Fresh()
+    return Ahead(offset) if offset > stored else After(offset)
+
+
+def too_far_ahead(ahead: Ahead, stored: int) -> Reset:
+    """What becomes of a client whose position the store did not reach in time."""
+    return Reset("ahead", f"the position is at offset {ahead.offset}, the store holds the view up to {stored} only")
+
+
+def rebuilt(view: KnownView) -> Reset:
+    """What a client gets whose view was built anew while it followed."""
+    return Reset("rebuilt", f"the view was built anew: it is now at generation {view.generation}")

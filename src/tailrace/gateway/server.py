@@ -1,0 +1,52 @@
+"""The web server: uvicorn, with a drain that ends streams properly."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from tailrace.gateway.application import application
+from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.paths import RawPaths
+from tailrace.gateway.protocol import LendingProtocol
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class GatewayServer(uvicorn.Server):
+    """Serves until SIGTERM or SIGINT. Then it refuses new connections, ends every stream and returns."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        super().__init__(
+            uvicorn.Config(
+                RawPaths(application(gateway)),
+                loop="uvloop",
+                http=LendingProtocol,
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=int(gateway.timing.grace) + 2,
+            )
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take the signals, and do not raise them again afterwards: a drained gateway has succeeded."""
+        before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain: streams get the end of their response, lookups under way their answer."""
+        self._gateway.drain()
+        await super().shutdown(sockets)

@@ -1,0 +1,76 @@
+"""How a key stands, as far as this gateway has heard: the rules that keep every client's copy from going back.
+
+News comes from three sides in any order: published rows, the snapshot reads of clients that come in, and the
+sweep. A row is news if its (generation, version) is higher than that of the row before. Offsets do not decide: after a
+crash of the pipeline the changelog has older versions at newer offsets.
+Where the key holds nothing, there is no version to compare with; then a row is news if it was
+written after the point up to which the key was seen to hold nothing.
+"""
+
+from __future__ import annotations
+
+from tailrace.store.reader import Held
+from tailrace.store.row import Row
+
+
+class Standing:
+    """The newest row of one key, or its absence, and the offset up to which that is known."""
+
+    __slots__ = ("_early", "offset", "row", "settled")
+
+    def __init__(self) -> None:
+        self.row: Row | None = None
+        self.offset = -1
+        self.settled = False
+        self._early: Row | None = None
+
+    @property
+    def present(self) -> bool:
+        """Whether the key holds a row."""
+        return self.row is not None and self.row.value is not None
+
+    def offer(self, row: Row) -> bool:
+        """Take in a published row; True where it is news for those who follow.
+
+        Before the first whole read nobody is told anything; the newest row is kept until then.
+        """
+        if self.settled:
+            return self._accept(row)
+        if self._early is None or row.rank > self._early.rank:
+            self._early = row
+        return False
+
+    def learn(self, held: Held) -> bool:
+        """Take in what a read found; True where it is news for those who follow.
+
+        A key that is missing while its partition is being restored is not gone. One that is missing from a whole
+        partition is: its tombstone was compacted away before Redis was restored.
+        """
+        if not self.settled:
+            self._settle(held)
+            return False
+        if held.row is not None:
+            return self._accept(held.row)
+        if held.offset is None or not held.whole or held.offset < self.offset:
+            return False
+        self.offset = held.offset
+        if not self.present:
+            return False
+        self.row = None
+        return True
+
+    def _settle(self, held: Held) -> None:
+        early, self._early = self._early, None
+        if held.offset is None or not held.whole:
+            # What was published so far is in the next read, or came from a changelog that is no more.
+            return
+        self.row, self.offset, self.settled = held.row, held.offset, True
+        if early is not None:
+            self._accept(early)
+
+    def _accept(self, row: Row) -> bool:
+        newer = row.rank > self.row.rank if self.row is not None else row.offset > self.offset
+        if newer:
+            self.row = row
+            self.offset = max(self.offset, row.offset)
+        return newer

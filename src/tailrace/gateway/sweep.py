@@ -1,0 +1,77 @@
+"""The sweep: reads every followed row again, and so makes up for whatever pub/sub has lost.
+
+A quiet pass is spread over its interval; after the pub/sub link was replaced, a pass runs at once and without pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+
+from tailrace.gateway.followed import Followed
+from tailrace.gateway.hub import Hub
+from tailrace.gateway.metrics import Metrics
+from tailrace.store.reader import Reader, Unavailable
+
+log = logging.getLogger(__name__)
+
+_BATCH = 200
+
+
+class Sweep:
+    """Compares what followers were sent with what the store holds, all of it once per interval in seconds."""
+
+    def __init__(self, hub: Hub, reader: Reader, metrics: Metrics, interval: float) -> None:
+        self._hub = hub
+        self._reader = reader
+        self._metrics = metrics
+        self._interval = interval
+        self._urgent = asyncio.Event()
+
+    def hurry(self) -> None:
+        """Messages may have been lost: read everything now."""
+        self._urgent.set()
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            urgent = self._urgent.is_set()
+            self._urgent.clear()
+            batches = batched(self._hub.followed())
+            pause = 0.0 if urgent else self._interval / max(1, len(batches))
+            if not batches:
+                await self._wait(self._interval)
+            for batch in batches:
+                try:
+                    await self._repair(batch)
+                except Unavailable as error:
+                    log.debug("sweep=failed error=%r", str(error))
+                    await self._wait(self._interval)
+                    break
+                if await self._wait(pause):
+                    break
+
+    async def _repair(self, batch: list[Followed]) -> None:
+        view, partition = batch[0].view, batch[0].partition
+        found = await self._reader.held(view.name, partition, view.lineage, [followed.key for followed in batch])
+        for followed, held in zip(batch, found, strict=True):
+            if followed.learn(held):
+                self._metrics.repaired.inc()
+
+    async def _wait(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._urgent.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def batched(followed: Iterable[Followed]) -> list[list[Followed]]:
+    """Followed keys in batches, each of one partition of one build of a view."""
+    groups: defaultdict[tuple[object, int], list[Followed]] = defaultdict(list)
+    for one in followed:
+        groups[one.view, one.partition].append(one)
+    return [group[first : first + _BATCH] for group in groups.values() for first in range(0, len(group), _BATCH)]

@@ -1,0 +1,25 @@
+"""How often the gateway does what it does by the clock, in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The gateway's intervals; each default has its reason.
+
+    `keep_alive`: proxies commonly close a response that was silent for 30 or 60 s.
+    `sweep`: within this time a message that pub/sub lost is made up for.
+    `ping`: a dead pub/sub link is found within twice this time.
+    `patience`: how long a position ahead of a whole store may wait for it before a `reset`.
+    `poll`: between two reads of a key whose partition is being restored.
+    `grace`: how long a draining gateway waits for clients that do not read.
+    """
+
+    keep_alive: float = 15.0
+    sweep: float = 5.0
+    ping: float = 2.0
+    patience: float = 30.0
+    poll: float = 1.0
+    grace: float = 5.0

@@ -1,0 +1,80 @@
+"""The write side of one connection, lent to a stream once the response head is out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from tailrace.gateway.frames import chunk
+
+
+class Stream(Protocol):
+    """What writes to a wire, and hears when its client reads too slowly and when it has caught up."""
+
+    def pause(self) -> None:
+        """Write nothing until `resume`."""
+
+    def resume(self) -> None:
+        """Write what the client has missed."""
+
+    def stop(self) -> None:
+        """Write nothing more: the client is gone."""
+
+
+class Wire:
+    """Writes straight to a connection's transport.
+
+    `write` takes bytes as they go out; where `chunked`, they must be whole chunks. `closed` is done when the stream
+    must end: with True where the client is still there and is owed the end of the response.
+    """
+
+    __slots__ = ("_writable", "abort", "chunked", "closed", "paused", "stream", "write")
+
+    def __init__(
+        self, write: Callable[[bytes], None], abort: Callable[[], None], *, chunked: bool, paused: bool = False
+    ) -> None:
+        self.write = write
+        self.abort = abort
+        self.chunked = chunked
+        self.paused = paused
+        self.stream: Stream | None = None
+        self.closed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._writable = asyncio.Event()
+        if not paused:
+            self._writable.set()
+
+    def send(self, body: bytes) -> None:
+        """Write some bytes of the response body, unless the stream has ended."""
+        if not self.closed.done():
+            self.write(chunk(body) if self.chunked else body)
+
+    async def writable(self) -> None:
+        """Wait until the client has read enough for more to be written."""
+        await self._writable.wait()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: the transport holds as much as it should."""
+        self.paused = True
+        self._writable.clear()
+        if self.stream is not None:
+            self.stream.pause()
+
+    def resume_writing(self) -> None:
+        """The transport has room again."""
+        self.paused = False
+        self._writable.set()
+        if self.stream is not None and not self.closed.done():
+            self.stream.resume()
+
+    def finish(self) -> None:
+        """End the stream; the client is owed the end of the response."""
+        if not self.closed.done():
+            self.closed.set_result(True)
+
+    def lose(self) -> None:
+        """The client is gone: a closed transport refuses every write."""
+        if not self.closed.done():
+            self.closed.set_result(False)
+        if self.stream is not None:
+            self.stream.stop()

@@ -1,0 +1,188 @@
+"""The pub/sub link: one connection for all the channels that a process listens to.
+
+Pub/sub is at-most-once, so the link says when messages may have been missed: `recovered` is called after every
+connect, once Redis has confirmed every wanted channel. Who then reads again has seen everything.
+The client library's own pub/sub reconnects in silence; that is why this speaks to a plain connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import islice
+from typing import Any, cast
+
+import redis.asyncio
+
+from tailrace.store.reader import CONNECT_TIMEOUT, TIMEOUT, Unavailable
+
+log = logging.getLogger(__name__)
+
+_BATCH = 500
+_FIRST_DELAY = 0.1
+_LONGEST_DELAY = 2.0
+
+
+class Channels:
+    """Wanted channels, kept subscribed across failures of the connection.
+
+    `receive` gets each message as (channel, data), and must not raise. `ping` is the interval in seconds at which the
+    link is asked for a sign of life; one that is silent until the next time is replaced.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        receive: Callable[[bytes, bytes], None],
+        recovered: Callable[[], None],
+        *,
+        ping: float = 2.0,
+    ) -> None:
+        self._pool = redis.asyncio.ConnectionPool.from_url(
+            url, socket_timeout=TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT
+        )
+        # Also where the URL says otherwise: with protocol 3, messages come between other replies.
+        self._pool.connection_kwargs["protocol"] = 2
+        self._receive = receive
+        self._recovered = recovered
+        self._ping = ping
+        self._wanted: set[bytes] = set()
+        self._waiting: dict[bytes, asyncio.Event] = {}
+        self._work = asyncio.Event()
+        self._asked: set[bytes] = set()
+        self._subscribed: set[bytes] = set()
+        self._unconfirmed: Counter[bytes] = Counter()
+        self._to_join: set[bytes] = set()
+        self._to_leave: set[bytes] = set()
+        self._heard = False
+        self.up = False
+        self.connects = 0
+
+    def join(self, channel: bytes) -> None:
+        """Want a channel; `joined` waits until Redis sends its messages."""
+        self._wanted.add(channel)
+        if channel in self._to_leave:
+            self._to_leave.discard(channel)
+        elif channel not in self._asked:
+            self._to_join.add(channel)
+            self._work.set()
+
+    def leave(self, channel: bytes) -> None:
+        """Want a channel no longer."""
+        self._wanted.discard(channel)
+        self._waiting.pop(channel, None)
+        if channel in self._to_join:
+            self._to_join.discard(channel)
+        elif channel in self._asked:
+            self._to_leave.add(channel)
+            self._work.set()
+
+    async def joined(self, channel: bytes) -> None:
+        """Wait until every message published on a wanted channel from now on comes through this link."""
+        while channel not in self._subscribed:
+            await self._waiting.setdefault(channel, asyncio.Event()).wait()
+
+    async def run(self) -> None:
+        """Keep the link up until cancelled."""
+        delay = _FIRST_DELAY
+        while True:
+            try:
+                await self._connected()
+            except* Unavailable as group:
+                error = group.exceptions[0]
+                if self.up or delay == _FIRST_DELAY:
+                    log.warning("link=down channels=%d error=%r", len(self._wanted), str(error) or repr(error))
+                delay = _FIRST_DELAY if self.up else min(delay * 2, _LONGEST_DELAY)
+            finally:
+                self.up = False
+                self._forget()
+            await asyncio.sleep(delay)
+
+    async def _connected(self) -> None:
+        connection = cast(Any, self._pool).make_connection()
+        try:
+            await connection.connect()
+            self._to_join = set(self._wanted)
+            self._work.set()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._write(connection))
+                group.create_task(self._read(connection))
+        finally:
+            await connection.disconnect(nowait=True)
+
+    async def _write(self, connection: Any) -> None:
+        clock = asyncio.get_running_loop().time
+        next_ping = clock() + self._ping
+        self._heard = True
+        while True:
+            while self._to_join:
+                batch = _take(self._to_join)
+                self._asked.update(batch)
+                self._unconfirmed.update(batch)
+                await _send(connection, "SUBSCRIBE", *batch)
+            while self._to_leave:
+                batch = _take(self._to_leave)
+                self._asked.difference_update(batch)
+                self._subscribed.difference_update(batch)
+                await _send(connection, "UNSUBSCRIBE", *batch)
+            if clock() >= next_ping:
+                if not self._heard:
+                    raise redis.ConnectionError(f"no answer for {self._ping} s")
+                self._heard = False
+                await _send(connection, "PING")
+                next_ping = clock() + self._ping
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(next_ping):
+                    await self._work.wait()
+                    self._work.clear()
+
+    async def _read(self, connection: Any) -> None:
+        # Without a pause between messages that have arrived together: they go out together.
+        while True:
+            reply = await connection.read_response(timeout=math.inf)
+            self._heard = True
+            kind = reply[0]
+            if kind == b"message":
+                self._receive(reply[1], reply[2])
+            elif kind == b"subscribe":
+                self._confirm(reply[1])
+
+    def _confirm(self, channel: bytes) -> None:
+        # A channel left and joined again has two confirmations under way: the last one counts.
+        self._unconfirmed[channel] -= 1
+        if self._unconfirmed[channel] > 0:
+            return
+        del self._unconfirmed[channel]
+        if channel in self._asked:
+            self._subscribed.add(channel)
+            if (event := self._waiting.pop(channel, None)) is not None:
+                event.set()
+        if not self.up and not self._unconfirmed and not self._to_join:
+            self.up = True
+            self.connects += 1
+            log.info("link=up channels=%d connects=%d", len(self._asked), self.connects)
+            self._recovered()
+
+    def _forget(self) -> None:
+        self._asked.clear()
+        self._subscribed.clear()
+        self._unconfirmed.clear()
+        self._to_join = set(self._wanted)
+        self._to_leave.clear()
+
+
+def _take(channels: set[bytes]) -> Iterable[bytes]:
+    batch = list(islice(channels, _BATCH))
+    channels.difference_update(batch)
+    return batch
+
+
+async def _send(connection: Any, *command: str | bytes) -> None:
+    # A dropped connection would be opened again by the library, without its channels.
+    if not connection.is_connected:
+        raise redis.ConnectionError("the connection was closed")
+    await connection.send_command(*command)

@@ -1,0 +1,303 @@
+"""Followed keys: one encoding for all, slow clients conflated, nobody held up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.catalog import Column
+from tailrace.gateway.followed import Followed
+from tailrace.gateway.follower import Follower
+from tailrace.gateway.known import Known, KnownView
+from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.resume import After, Fresh, Reset
+from tailrace.gateway.wire import Wire
+from tailrace.store.reader import Held
+from tailrace.store.row import Row
+
+VIEW = KnownView("averages", "0123abcd", 1, 1, (Column("movie_id", "bigint"),))
+
+
+def row(version: int, offset: int | None = None, value: bytes | None = b"") -> Row:
+    shown = b'{"version":%d}' % version if value == b"" else value
+    return Row(1, version, version * 10 if offset is None else offset, 0, shown)
+
+
+def held(found: Row | None = None, offset: int = 100, target: int = -1) -> Held:
+    return Held(found, offset, True, target)
+
+
+class Client:
+    """A connection that keeps what is written to it; one of `room` writes reports itself as full."""
+
+    def __init__(self, followed: Followed, *, chunked: bool = True) -> None:
+        self.written: list[bytes] = []
+        self.room: int | None = None
+        self.wire = Wire(self._write, self.written.clear, chunked=chunked)
+        self.follower = Follower(self.wire, followed)
+        followed.followers.add(self.follower)
+
+    def _write(self, data: bytes) -> None:
+        self.written.append(data)
+        if self.room is not None:
+            self.room -= 1
+            if self.room == 0:
+                self.wire.pause_writing()
+
+    def events(self) -> list[str]:
+        """What has come: each row as its version, each other frame as its event."""
+        body = b"".join(self.written if not self.wire.chunked else map(_unchunked, self.written)).decode()
+        found = []
+        for block in body.split("\n\n")[:-1]:
+            fields = dict(line.split(": ", 1) for line in block.split("\n"))
+            found.append(fields["data"][11:-1] if fields["event"] == "row" else fields["event"])
+        return found
+
+
+def _unchunked(data: bytes) -> bytes:
+    size, _, rest = data.partition(b"\r\n")
+    assert rest.endswith(b"\r\n") and len(rest) == int(size, 16) + 2, "one write is one whole chunk"
+    return rest[:-2]
+
+
+class Bench:
+    """A followed key with its metrics, settled on a row or on nothing."""
+
+    def __init__(self, found: Row | None = None) -> None:
+        self.marked: list[Followed] = []
+        self.metrics = Metrics(Known())
+        self.followed = Followed(VIEW, b"362", b"channel", self.marked.append, self.metrics)
+        self.followed.learn(held(found))
+
+    def client(self, entry: Fresh | After | Reset | None = None, read: Held | None = None, **options: bool) -> Client:
+        client = Client(self.followed, **options)
+        self.followed.enter(client.follower, entry or Fresh(), read or held())
+        return client
+
+    def change(self, *versions: int) -> None:
+        for version in versions:
+            self.followed.offer(row(version))
+        self.followed.flush()
+
+    def sample(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def run() -> None:
+        asyncio.run(test())
+
+    run.__name__ = test.__name__
+    return run
+
+
+@in_loop
+async def test_a_client_gets_row_ready_and_then_changes() -> None:
+    bench = Bench(row(5))
+    client = bench.client()
+    bench.change(6)
+    assert client.events() == ["5", "ready", "6"]
+
+
+@in_loop
+async def test_changes_of_one_tick_are_one_write_shared_by_all() -> None:
+    bench = Bench(row(5))
+    first, second = bench.client(), bench.client()
+    bench.change(6, 7, 8)
+    assert len(first.written) == 2 and first.written[1] is second.written[1]
+    assert first.events() == ["5", "ready", "6", "7", "8"]
+    assert len(bench.marked) == 1
+
+
+@in_loop
+async def test_replayed_versions_reach_nobody() -> None:
+    bench = Bench(row(5))
+    client = bench.client()
+    bench.change(4, 6, 5, 6)
+    assert client.events() == ["5", "ready", "6"]
+
+
+@in_loop
+async def test_who_comes_in_between_two_changes_of_a_tick_gets_each_version_once() -> None:
+    bench = Bench(row(5))
+    first = bench.client()
+    bench.followed.offer(row(6))
+    second = bench.client()
+    bench.change(7)
+    assert first.events() == ["5", "ready", "6", "7"]
+    assert second.events() == ["6", "ready", "7"]
+
+
+@in_loop
+async def test_a_slow_client_gets_only_the_newest_when_it_reads_again() -> None:
+    bench = Bench(row(1))
+    slow, fast = bench.client(), bench.client()
+    slow.wire.pause_writing()
+    for version in range(2, 12):
+        bench.change(version)
+    assert slow.events() == ["1", "ready"]
+    assert fast.events() == ["1", "ready", *map(str, range(2, 12))]
+    slow.wire.resume_writing()
+    bench.change(12)
+    assert slow.events() == ["1", "ready", "11", "12"]
+    assert bench.sample("tailrace_gateway_conflated_total") == 9
+
+
+@in_loop
+async def test_a_client_found_slow_by_a_write_keeps_what_was_written_and_misses_nothing() -> None:
+    bench = Bench(row(1))
+    slow, fast = bench.client(), bench.client()
+    slow.room = 1
+    bench.change(2)
+    bench.change(3)
+    slow.room = None
+    slow.wire.resume_writing()
+    assert slow.events() == fast.events() == ["1", "ready", "2", "3"]
+
+
+@in_loop
+async def test_a_slow_client_that_missed_nothing_gets_nothing_twice() -> None:
+    bench = Bench(row(1))
+    client = bench.client()
+    client.wire.pause_writing()
+    client.wire.resume_writing()
+    assert client.events() == ["1", "ready"]
+
+
+@in_loop
+async def test_a_change_that_waits_for_the_flush_is_not_written_twice_to_who_resumes() -> None:
+    bench = Bench(row(1))
+    slow, fast = bench.client(), bench.client()
+    slow.wire.pause_writing()
+    bench.followed.offer(row(2))
+    slow.wire.resume_writing()
+    bench.followed.flush()
+    assert slow.events() == fast.events() == ["1", "ready", "2"]
+
+
+@in_loop
+async def test_a_client_that_has_left_is_written_nothing() -> None:
+    bench = Bench(row(1))
+    gone, there = bench.client(), bench.client()
+    gone.wire.lose()
+    bench.change(2)
+    assert gone.events() == ["1", "ready"] and there.events()[-1] == "2"
+    bench.followed.enter(gone.follower, Fresh(), held())
+    bench.change(3)
+    assert gone.events() == ["1", "ready"]
+
+
+@in_loop
+async def test_a_resume_gives_only_what_is_newer_than_the_position() -> None:
+    bench = Bench(row(5, offset=50))
+    assert bench.client(After(49)).events() == ["5", "ready"]
+    assert bench.client(After(50)).events() == ["ready"]
+    assert bench.client(After(70)).events() == ["ready"]
+
+
+@in_loop
+async def test_a_resume_learns_that_the_row_is_gone() -> None:
+    bench = Bench(row(5, offset=50, value=None))
+    assert bench.client(After(49)).events() == ["gone", "ready"]
+    assert bench.client(After(50)).events() == ["ready"]
+    assert bench.client(Fresh()).events() == ["ready"]
+
+
+@in_loop
+async def test_a_position_from_before_a_restore_learns_of_a_row_whose_tombstone_is_lost() -> None:
+    bench = Bench()
+    restored = held(None, offset=100, target=80)
+    assert bench.client(After(79), restored).events() == ["gone", "ready"]
+    assert bench.client(After(80), restored).events() == ["ready"]
+
+
+@in_loop
+async def test_a_reset_comes_before_the_snapshot() -> None:
+    bench = Bench(row(5))
+    assert bench.client(Reset("foreign", "…")).events() == ["reset", "5", "ready"]
+    assert bench.sample("tailrace_gateway_resets_total", reason="foreign") == 1
+
+
+@in_loop
+async def test_an_http_1_0_client_gets_no_chunks() -> None:
+    bench = Bench(row(5))
+    plain, chunked = bench.client(chunked=False), bench.client()
+    bench.change(6, 7)
+    assert plain.events() == chunked.events() == ["5", "ready", "6", "7"]
+
+
+@in_loop
+async def test_what_a_read_finds_beyond_pub_sub_is_told() -> None:
+    bench = Bench(row(5))
+    client = bench.client()
+    assert bench.followed.learn(held(row(7)))
+    bench.followed.flush()
+    bench.change(6, 7)
+    assert bench.followed.learn(held(None, offset=200))
+    bench.followed.flush()
+    assert client.events() == ["5", "ready", "7", "gone"]
+
+
+@in_loop
+async def test_frames_and_bytes_are_counted_once_per_receiver() -> None:
+    bench = Bench(row(5))
+    clients = [bench.client(), bench.client()]
+    before = bench.sample("tailrace_gateway_bytes_total", kind="row")
+    bench.change(6)
+    assert bench.sample("tailrace_gateway_frames_total", kind="row") == 4
+    sent = sum(len(_unchunked(client.written[-1])) for client in clients)
+    assert bench.sample("tailrace_gateway_bytes_total", kind="row") - before == sent
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("offer"), st.integers(1, 40)),
+        st.tuples(st.just("flush")),
+        st.tuples(st.just("pause"), st.integers(0, 2)),
+        st.tuples(st.just("resume"), st.integers(0, 2)),
+        st.tuples(st.just("full"), st.integers(0, 2)),
+        st.tuples(st.just("enter")),
+    ),
+    max_size=60,
+)
+
+
+@given(actions)
+def test_each_client_sees_rising_versions_and_in_the_end_the_newest(script: list[tuple[object, ...]]) -> None:
+    async def play() -> None:
+        bench = Bench(row(1))
+        clients = [bench.client(), bench.client(chunked=False), bench.client()]
+        newest = 1
+        for name, *arguments in script:
+            if name == "offer":
+                assert isinstance(arguments[0], int)
+                newest = max(newest, arguments[0])
+                bench.followed.offer(row(arguments[0]))
+            elif name == "flush":
+                bench.followed.flush()
+            elif name == "enter":
+                clients.append(bench.client())
+            else:
+                assert isinstance(arguments[0], int)
+                client = clients[arguments[0]]
+                if name == "full":
+                    client.room = 1
+                elif name == "pause" and not client.wire.paused:
+                    client.wire.pause_writing()
+                elif name == "resume" and client.wire.paused:
+                    client.room = None
+                    client.wire.resume_writing()
+        for client in clients:
+            client.room = None
+            if client.wire.paused:
+                client.wire.resume_writing()
+        bench.followed.flush()
+        for client in clients:
+            versions = [int(event) for event in client.events() if event != "ready"]
+            assert versions == sorted(set(versions)) and versions[-1] == newest
+
+    asyncio.run(play())

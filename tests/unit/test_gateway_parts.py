@@ -1,0 +1,175 @@
+"""The gateway's smaller parts: paths, entity tags, the catalog, joined reads, the hub's channels."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.catalog import Catalog, CatalogView, Column, Progress
+from tailrace.gateway.hub import Hub
+from tailrace.gateway.known import Known, KnownView
+from tailrace.gateway.lookup import etag, matches
+from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.paths import decoded
+from tailrace.gateway.problems import Problem
+from tailrace.gateway.reads import Reads
+from tailrace.gateway.wire import Wire
+from tailrace.store.reader import Held
+from tailrace.store.row import Row
+
+KEY = (Column("movie_id", "bigint"),)
+VIEW = KnownView("averages", "0123abcd", 1, 1, KEY)
+
+
+@given(st.text())
+def test_every_text_can_be_a_key_in_a_path(key: str) -> None:
+    assert decoded(quote(key, safe=""), "key") == key
+
+
+@pytest.mark.parametrize("segment", ["%ff", "%C3", "%", "%2", "%zz", "a%", "%ed%a0%80"])
+def test_what_is_not_utf_8_is_refused_and_said(segment: str) -> None:
+    with pytest.raises(Problem) as refused:
+        decoded(segment, "key")
+    assert refused.value.status == 400 and refused.value.body["got"] == segment
+
+
+@pytest.mark.parametrize(
+    "header",
+    ['"0123abcd.1.0-5"', 'W/"0123abcd.1.0-5"', '"x", "0123abcd.1.0-5"', 'W/"x",W/"0123abcd.1.0-5"', "*", " * "],
+)
+def test_an_entity_tag_is_found_in_every_form_of_the_header(header: str) -> None:
+    assert matches(header, etag(VIEW, 0, Row(1, 9, 5, 0, b"{}")))
+
+
+@pytest.mark.parametrize("header", [None, "", '"0123abcd.1.0-6"', "0123abcd.1.0-5", '"0123abcd.1.0-55"', '""'])
+def test_another_entity_tag_does_not_match(header: str | None) -> None:
+    assert not matches(header, etag(VIEW, 0, Row(1, 9, 5, 0, b"{}")))
+
+
+def records(*, generation: int = 1, topic_id: str = "t", views: Sequence[str] = ("averages",)) -> dict[str, bytes]:
+    catalog = Catalog(
+        "movies", {name: CatalogView(name, name, topic_id, 2, generation, KEY, KEY, {}) for name in views}
+    )
+    return {"app": catalog.encode(), "progress/averages": Progress("averages", 1, 0, 5, {"bad": 2}).encode()}
+
+
+def test_the_catalog_tells_which_views_were_rebuilt_or_removed() -> None:
+    known = Known()
+    assert [known.load({}), known.loaded] == [set(), False]
+    assert [known.load(records()), known.loaded] == [set(), True]
+    assert known.load(records()) == set()
+    assert known.load(records(generation=2)) == {"averages"}
+    assert known.load(records(generation=2, topic_id="other")) == {"averages"}
+    assert known.load(records(generation=2, topic_id="other", views=("averages", "more"))) == set()
+    assert known.load(records(generation=2, topic_id="other", views=("more",))) == {"averages"}
+
+
+def test_an_emptied_or_unreadable_catalog_changes_nothing() -> None:
+    known = Known()
+    known.load(records())
+    for broken in ({}, {"app": b"{"}, {"app": b'{"format":99}'}, {"app": b"[]"}):
+        assert known.load(broken) == set()
+        assert known.loaded and set(known.views) == {"averages"} and known.progress["averages"].inputs == 5
+    assert known.problem is not None
+    known.load(records())
+    assert known.problem is None
+
+
+class Slow:
+    """A source that answers when told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[bytes]] = []
+        self.answers: asyncio.Queue[Exception | None] = asyncio.Queue()
+
+    async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
+        assert (view, partition, lineage) == (VIEW.name, 0, VIEW.lineage)
+        self.asked.append(list(keys))
+        if (error := await self.answers.get()) is not None:
+            raise error
+        return [Held(Row(1, 1, 1, 0, key), 1, True) for key in keys]
+
+
+def test_reads_that_come_while_one_is_under_way_are_made_together() -> None:
+    async def play() -> None:
+        source = Slow()
+        reads = Reads(source)
+        tasks = [asyncio.create_task(reads.held(VIEW, b"0"))]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        tasks += [asyncio.create_task(reads.held(VIEW, key)) for key in (b"0", b"1", b"2", b"1")]
+        await asyncio.sleep(0)
+        tasks.pop().cancel()
+        for _ in range(2):
+            source.answers.put_nowait(None)
+        found = await asyncio.gather(*tasks)
+        assert [held.row.value for held in found if held.row] == [b"0", b"0", b"1", b"2"]
+        assert source.asked == [[b"0"], [b"0", b"1", b"2"]], "a read begins after it was asked for"
+
+    asyncio.run(play())
+
+
+def test_a_failed_read_is_told_to_all_who_asked_and_to_nobody_else() -> None:
+    async def play() -> None:
+        source = Slow()
+        reads = Reads(source)
+        first = asyncio.create_task(reads.held(VIEW, b"0"))
+        source.answers.put_nowait(OSError("away"))
+        with pytest.raises(OSError, match="away"):
+            await first
+        source.answers.put_nowait(None)
+        assert (await reads.held(VIEW, b"0")).whole
+
+    asyncio.run(play())
+
+
+class Link:
+    """Keeps which channels are wanted."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def join(self, channel: bytes) -> None:
+        self.log.append(f"+{channel.decode()}")
+
+    def leave(self, channel: bytes) -> None:
+        self.log.append(f"-{channel.decode()}")
+
+
+def test_the_hub_joins_a_channel_with_the_first_follower_and_leaves_with_the_last() -> None:
+    async def play() -> None:
+        link = Link()
+        hub = Hub(link, lambda view, partition, key: b"%b/%d/%b" % (view.encode(), partition, key), Metrics(Known()))
+        wires = [Wire(lambda _: None, lambda: None, chunked=True) for _ in range(3)]
+        first, second = hub.attach(VIEW, b"1", wires[0]), hub.attach(VIEW, b"1", wires[1])
+        other = hub.attach(VIEW, b"2", wires[2])
+        assert link.log == ["+averages/0/1", "+averages/0/2"]
+        hub.detach(first)
+        hub.detach(first)
+        hub.detach(other)
+        assert link.log[2:] == ["-averages/0/2"]
+        hub.detach(second)
+        assert link.log[3:] == ["-averages/0/1"] and not list(hub.followed())
+
+    asyncio.run(play())
+
+
+def test_a_message_that_is_not_a_row_is_dropped_and_the_next_one_delivered() -> None:
+    async def play() -> None:
+        hub = Hub(Link(), lambda *place: place[2], Metrics(Known()))
+        written: list[bytes] = []
+        follower = hub.attach(VIEW, b"1", Wire(written.append, lambda: None, chunked=True))
+        followed = follower.followed
+        followed.learn(Held(None, 0, True))
+        for data in (b"", b"nonsense", b"1 2", b"a b c d e"):
+            hub.deliver(b"1", data)
+        hub.deliver(b"unknown", b"nonsense")
+        hub.deliver(b"1", b'1 1 1 0 {"a":1}')
+        assert followed.standing.present
+
+    asyncio.run(play())

@@ -1,0 +1,61 @@
+"""Resume: a position gives the exact suffix, a wait, or a reset; never a guess."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.catalog import Column
+from tailrace.gateway.known import KnownView
+from tailrace.gateway.resume import After, Ahead, Fresh, Reset, entry, rebuilt, too_far_ahead
+
+VIEW = KnownView("averages", "0123abcd", 2, 4, (Column("movie_id", "bigint"),))
+
+
+@pytest.mark.parametrize("text", [None, ""])
+def test_no_position_gets_a_snapshot(text: str | None) -> None:
+    assert entry(text, VIEW, 3, 10) == Fresh()
+
+
+def test_a_position_the_store_has_reached_gets_what_is_newer() -> None:
+    assert entry("0123abcd.2.3-7", VIEW, 3, 10) == After(7)
+    assert entry("0123abcd.2.3-10", VIEW, 3, 10) == After(10)
+    assert entry("0123abcd.2.0-99.3-7", VIEW, 3, 10) == After(7)
+
+
+def test_a_position_ahead_of_the_store_waits() -> None:
+    assert entry("0123abcd.2.3-11", VIEW, 3, 10) == Ahead(11)
+    assert entry("0123abcd.2.3-0", VIEW, 3, -1) == Ahead(0)
+
+
+@pytest.mark.parametrize("text", ["", "0123abcd.2", "0123abcd.2.1-7"])
+def test_a_position_that_names_no_offset_of_the_partition_has_seen_nothing_of_it(text: str) -> None:
+    assert entry(text, VIEW, 3, 10) == Fresh()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nonsense", "unreadable"),
+        ("0123abcd.2.3-7 ", "unreadable"),
+        ("0123abcd.2.3--1", "unreadable"),
+        ("0123abcd.2.3-7.3-8", "unreadable"),
+        ("ffffffff.2.3-7", "foreign"),
+        ("0123abcd.1.3-7", "generation"),
+        ("0123abcd.3.3-7", "generation"),
+    ],
+)
+def test_a_position_that_cannot_be_used_resets_and_says_why(text: str, reason: str) -> None:
+    found = entry(text, VIEW, 3, 10)
+    assert isinstance(found, Reset) and found.reason == reason and found.message
+
+
+@given(st.text())
+def test_whatever_a_client_sends_it_is_judged(text: str) -> None:
+    assert isinstance(entry(text, VIEW, 3, 10), Fresh | Reset)
+
+
+def test_a_store_that_never_comes_and_a_rebuilt_view_are_reasons_of_their_own() -> None:
+    assert too_far_ahead(Ahead(11), 10).reason == "ahead"
+    assert rebuilt(VIEW).reason == "rebuilt"
