@@ -108,7 +108,7 @@ def _check(flags: argparse.Namespace) -> int:
     mistakes = check(app, settings)
     if mistakes:
         raise DeclarationError(mistakes)
-    print(f"{app.name}: {len(app.views)} view(s), no mistakes")
+    print(f"{app.name}: {_counted(len(app.views), 'view')}, no mistakes")
     return 0
 
 
@@ -130,7 +130,9 @@ def _init(flags: argparse.Namespace) -> int:
 
 
 def _numbered(error: DeclarationError) -> str:
-    count = len(error.mistakes)
-    return "\n".join(
-        [*(str(mistake) for mistake in error.mistakes), f"{count} mistake{'s' if count > 1 else ''} found"]
-    )
+    lines = [*(str(mistake) for mistake in error.mistakes), f"{_counted(len(error.mistakes), 'mistake')} found"]
+    return "\n".join(lines)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 from tailrace.app import App
 from tailrace.mistakes import Mistake, find_mistakes
 from tailrace.pipeline.analysis import Analysis
@@ -11,13 +14,19 @@ from tailrace.settings import Settings
 
 def check(app: App, settings: Settings) -> list[Mistake]:
     """The mistakes in an app, in the order of its module."""
-    session = start_session(
-        app.name, slots=1, state_partitions=settings.number("state-partitions"), jars=(), quiet=True
-    )
-    try:
-        analysis = Analysis(session)
-        analysis.examine(app)
-    finally:
-        session.stop()
+    analysis = examined(app, settings)
     found = [*find_mistakes(app), *analysis.mistakes]
     return sorted(found, key=lambda mistake: (mistake.place.file, mistake.place.line))
+
+
+def examined(app: App, settings: Settings) -> Analysis:
+    """What Spark's analysis says of an app, from a session that is started and stopped for it."""
+    state = settings.number("state-partitions")
+    with tempfile.TemporaryDirectory(prefix="tailrace-check-", ignore_cleanup_errors=True) as scratch:
+        session = start_session(app.name, slots=1, state_partitions=state, jars=(), scratch=Path(scratch), quiet=True)
+        try:
+            analysis = Analysis(session)
+            analysis.examine(app)
+        finally:
+            session.stop()
+    return analysis

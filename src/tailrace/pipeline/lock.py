@@ -12,7 +12,7 @@ from tailrace.errors import CheckpointInUse
 def lock_checkpoints(directory: Path) -> int:
     """Hold the directory for as long as this process lives; the system lets go of it however the process ends."""
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "pipeline.lock"
+    path = directory / ".lock"
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -43,13 +43,13 @@ def value_schema(session: SparkSession, topic: Topic) -> StructType:
     return session.createDataFrame([], topic.value).schema
 
 
-def read(session: SparkSession, servers: str, topic: Topic, group: str) -> DataFrame:
-    """The records of a topic, from the earliest on."""
+def read(session: SparkSession, servers: str, topic: Topic, group: str, *, newest: bool = False) -> DataFrame:
+    """The records of a topic, from the earliest on, or only those still to come."""
     return (
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", topic.name)
-        .option("startingOffsets", "earliest")
+        .option("startingOffsets", "latest" if newest else "earliest")
         .option("kafka.isolation.level", "read_committed")
         .option("groupIdPrefix", group)
         .load()
@@ -81,10 +81,10 @@ def decode(records: DataFrame, schema: StructType, view: View) -> DataFrame:
     )
 
 
-def observe(decoded: DataFrame, view: View) -> DataFrame:
-    """Count the records, and those that are skipped by reason, under the view's name."""
+def observe(decoded: DataFrame, name: str) -> DataFrame:
+    """Count the records, and those that are skipped by reason, under a name."""
     counts = [F.count_if(F.col(SKIPPED).eqNullSafe(F.lit(reason))).alias(reason) for reason in REASONS]
-    return decoded.observe(view.name, F.count(F.lit(1)).alias("inputs"), *counts)
+    return decoded.observe(name, F.count(F.lit(1)).alias("inputs"), *counts)
 
 
 def events(decoded: DataFrame, topic: Topic) -> DataFrame:
@@ -99,6 +99,11 @@ def rows(kept: DataFrame, view: View) -> DataFrame:
     """One row per key: key columns, the view's columns, version and source timestamp."""
     columns = [F.expr(sql).alias(name) for name, sql in view.columns.items()]
     return kept.groupBy(*view.key).agg(*columns, F.count(F.lit(1)).alias(VERSION), F.max(TIMESTAMP).alias(TIMESTAMP))
+
+
+def never() -> Column:
+    """A condition that no row meets, and that the optimizer can't see through."""
+    return F.col(VERSION) < 0
 
 
 def changes(view_rows: DataFrame, view: View, generation: int) -> DataFrame:

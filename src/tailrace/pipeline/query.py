@@ -92,27 +92,11 @@ class ViewQuery:
     def _start(self) -> None:
         view = self.build.view
         try:
-            self._query = self._writer().start()
+            self._query = changelog_writer(self._session, self.build, self._reach).start()
             self._failure = None
             log.info("view %s: generation %d started on %s", view.name, self.build.generation, view.source.name)
         except PySparkException as error:
             self._fail(str(error))
-
-    def _writer(self) -> DataStreamWriter:
-        view, reach = self.build.view, self._reach
-        records = plans.read(self._session, reach.servers, view.source, f"{reach.group}.{view.name}")
-        schema = plans.value_schema(self._session, view.source)
-        decoded = plans.observe(plans.decode(records, schema, view), view)
-        view_rows = plans.rows(plans.events(decoded, view.source), view)
-        changes = plans.changes(view_rows, view, self.build.generation)
-        writer = (
-            plans.write(changes, reach.servers, view.changelog)
-            .option("checkpointLocation", str(self.build.checkpoint))
-            .queryName(view.name)
-        )
-        interval = f"{round(reach.batch_seconds * 1000)} milliseconds"
-        # PySpark takes this keyword; its types do not know it yet.
-        return writer.trigger(realTime=interval)  # type: ignore[call-overload, no-any-return]
 
     def _fail(self, text: str) -> None:
         self._query = None
@@ -142,3 +126,20 @@ class ViewQuery:
             self._backoff = _FIRST_BACKOFF
             log.debug("view %s: batch %d: %s", self.build.view.name, batch.batchId, batch.durationMs)
         self._report(self.progress)
+
+
+def changelog_writer(session: SparkSession, build: Build, reach: Reach, *, rehearsal: bool = False) -> DataStreamWriter:
+    """The whole plan of a view, from the source topic to the changelog; a rehearsal writes nothing."""
+    view = build.view
+    name = f"rehearsal of {view.name}" if rehearsal else view.name
+    records = plans.read(session, reach.servers, view.source, f"{reach.group}.{view.name}", newest=rehearsal)
+    schema = plans.value_schema(session, view.source)
+    decoded = plans.observe(plans.decode(records, schema, view), name)
+    view_rows = plans.rows(plans.events(decoded, view.source), view)
+    if rehearsal:
+        view_rows = view_rows.where(plans.never())
+    changes = plans.changes(view_rows, view, build.generation)
+    writer = plans.write(changes, reach.servers, view.changelog).option("checkpointLocation", str(build.checkpoint))
+    interval = f"{round(reach.batch_seconds * 1000)} milliseconds"
+    # PySpark takes this keyword; its types do not know it yet.
+    return writer.queryName(name).trigger(realTime=interval)  # type: ignore[call-overload, no-any-return]

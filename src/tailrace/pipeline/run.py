@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 from tailrace.app import App
 from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogView, Progress, catalog_topic
 from tailrace.dev import jars
-from tailrace.errors import DeclarationError, TopicError
+from tailrace.errors import DeclarationError, SettingError, TopicError
 from tailrace.health import HealthServer
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.topics import COMPACTED, TopicOnBroker, Topics
@@ -25,13 +26,17 @@ from tailrace.pipeline.builds import Build, choose_build, definition
 from tailrace.pipeline.counters import Counters
 from tailrace.pipeline.lock import lock_checkpoints
 from tailrace.pipeline.query import Reach, ViewQuery
+from tailrace.pipeline.rehearsal import Rehearsal
 from tailrace.pipeline.session import start_session
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
 
 log = logging.getLogger(__name__)
 
+# In the checkpoint directory; no view can have this name.
+SCRATCH = ".scratch"
 _WATCH_EVERY = 1.0
+_SHORTEST_BATCH = 5
 
 
 def run(app: App, settings: Settings) -> int:
@@ -39,8 +44,17 @@ def run(app: App, settings: Settings) -> int:
     stopping = stop_event()
     if mistakes := find_mistakes(app):
         raise DeclarationError(mistakes)
+    if settings.seconds("batch-interval") < _SHORTEST_BATCH:
+        raise SettingError(
+            f"--batch-interval: expected at least {_SHORTEST_BATCH} s, because nothing flows for some tenths of a "
+            f"second between two batches, got {settings.text('batch-interval')!r}"
+        )
     checkpoints = Path(settings.text("checkpoints")).absolute()
     lock = lock_checkpoints(checkpoints)
+    scratch = checkpoints / SCRATCH
+    # What a pipeline that was killed has left there.
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
     topics = Topics(settings.text("kafka"))
     found = _sources(app, topics, settings)
     session = start_session(
@@ -48,17 +62,19 @@ def run(app: App, settings: Settings) -> int:
         slots=_slots(app, found, settings),
         state_partitions=settings.number("state-partitions"),
         jars=jars.ensure("spark", _directory(settings)),
+        scratch=scratch,
     )
     try:
-        queries, writer = _prepare(app, session, topics, settings, checkpoints)
+        queries, rehearsal, writer = _prepare(app, session, topics, settings, checkpoints)
         counters = Counters(queries)
         health = _health(settings, counters, queries)
         while not stopping.wait(_WATCH_EVERY if all(q.started for q in queries) else 0.05):
             for query in queries:
                 query.watch()
+            if all(not query.reasons() for query in queries):
+                rehearsal.watch()
         log.info("stopping")
-        # A stop cancels the tasks of the open batches, and Spark logs each as an error.
-        session.sparkContext.setLogLevel("OFF")
+        rehearsal.stop()
         for query in reversed(queries):
             query.stop()
         writer.flush()
@@ -66,6 +82,7 @@ def run(app: App, settings: Settings) -> int:
             health.close()
     finally:
         session.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
         os.close(lock)
     return 0
 
@@ -88,15 +105,16 @@ def _sources(app: App, topics: Topics, settings: Settings) -> dict[str, TopicOnB
 
 
 def _slots(app: App, found: dict[str, TopicOnBroker], settings: Settings) -> int:
-    """Real-time mode keeps a task per source partition and per state partition running, for every view."""
+    """Real-time mode keeps a task per source and per state partition running, for every view and for a rehearsal."""
     new, state = settings.number("partitions"), settings.number("state-partitions")
-    sources = (found[view.source.name].partitions if view.source.name in found else new for view in app.views)
-    return sum(partitions + state for partitions in sources) + 1
+    sources = [found[view.source.name].partitions if view.source.name in found else new for view in app.views]
+    needed = [partitions + state for partitions in sources]
+    return sum(needed) + max(needed)
 
 
 def _prepare(
     app: App, session: SparkSession, topics: Topics, settings: Settings, checkpoints: Path
-) -> tuple[list[ViewQuery], CatalogWriter]:
+) -> tuple[list[ViewQuery], Rehearsal, CatalogWriter]:
     analysis = Analysis(session)
     analysis.examine(app)
     if analysis.mistakes:
@@ -134,7 +152,7 @@ def _prepare(
         writer.put(PROGRESS_RECORDS + progress.view, progress.encode())
 
     queries = [ViewQuery(session, build, reach, _progress(build, records), report) for build in builds]
-    return queries, writer
+    return queries, Rehearsal(session, builds, reach, checkpoints / SCRATCH), writer
 
 
 def _create_topics(app: App, topics: Topics, settings: Settings) -> dict[str, TopicOnBroker]:

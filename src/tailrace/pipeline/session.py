@@ -27,6 +27,8 @@ SETTINGS = {
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     # The default forks a process for each checkpoint file on a local disk, which lengthens every batch boundary.
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+    # Rehearsals run batches shorter than the five seconds that are the least otherwise.
+    "spark.sql.streaming.realTimeMode.minBatchDuration": "100ms",
     # A bad value in one record gives null instead of an error that ends the query.
     "spark.sql.ansi.enabled": "false",
     # Column names are compared as JSON, Redis and clients compare them.
@@ -42,10 +44,17 @@ SETTINGS = {
 
 
 def start_session(
-    app: str, *, slots: int, state_partitions: int, jars: Sequence[Path], quiet: bool = False
+    app: str,
+    *,
+    slots: int,
+    state_partitions: int,
+    jars: Sequence[Path],
+    scratch: Path | None = None,
+    quiet: bool = False,
 ) -> SparkSession:
     """Start Spark in a JVM of this process with `slots` task slots; raises InstallError where it can't be.
 
+    scratch: a directory for what Spark needs while it runs, and only then.
     quiet: what the JVM prints is shown only where it does not start.
     """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -55,7 +64,11 @@ def start_session(
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     builder = builder.config("spark.sql.shuffle.partitions", str(state_partitions))
-    builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
+    java = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"]
+    if scratch is not None:
+        os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
+        java.append(f'"-Djava.io.tmpdir={scratch}"')
+    builder = builder.config("spark.driver.extraJavaOptions", " ".join(java))
     if jars:
         builder = builder.config("spark.driver.extraClassPath", os.pathsep.join(str(jar) for jar in jars))
     try:
