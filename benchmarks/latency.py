@@ -52,13 +52,12 @@ def run(flags: argparse.Namespace) -> int:
         for stage in stages:
             stage.start()
         with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=console) as bar:
-            sent = _produce(running, flags.rate, warm_up, seconds, bar, stages)
-        boundaries = _batches(running)
+            sent, boundaries = _produce(running, flags.rate, warm_up, seconds, bar, stages)
         for stage in stages:
             stage.close()
     measured = _join(sent, changelog, in_redis, client)
     result = _result(measured, len(sent), flags.rate)
-    result["boundaries"] = max(0, boundaries - 1)
+    result["boundaries"] = boundaries
     result["batch_interval"] = interval
     _table(console, result)
     RESULTS.mkdir(exist_ok=True)
@@ -71,11 +70,12 @@ def run(flags: argparse.Namespace) -> int:
 
 def _produce(
     running: Stack, rate: float, warm_up: float, seconds: float, bar: Progress, stages: tuple[Arrivals, ...]
-) -> list[tuple[int, int, float]]:
-    """Send ratings on schedule; returns (key, version, time) of those after the warm-up."""
+) -> tuple[list[tuple[int, int, float]], int]:
+    """Send ratings on schedule; returns (key, version, time) of those after the warm-up, and the boundaries then."""
     producer = Producer({"bootstrap.servers": running.kafka, "linger.ms": 0})
     sent: list[tuple[int, int, float]] = []
     versions = dict.fromkeys(KEYS, 0)
+    batches = 0
     task = bar.add_task("warm-up", total=warm_up)
     began = time.time()
     total = int((warm_up + seconds) * rate)
@@ -86,9 +86,9 @@ def _produce(
         elapsed = due - began
         key = KEYS[number % len(KEYS)]
         versions[key] += 1
-        now = time.time()
         if elapsed >= warm_up:
-            sent.append((key, versions[key], now))
+            batches = _batches(running) if not sent else batches
+            sent.append((key, versions[key], time.time()))
         producer.produce("ratings", json.dumps({"movie_id": key, "rating": number % 11}))
         producer.poll(0)
         if number % max(1, int(rate / 5)) == 0:
@@ -101,7 +101,7 @@ def _produce(
     deadline = time.time() + 30
     while time.time() < deadline and any(s.newest(key) < versions[key] for s in stages for key in KEYS):
         time.sleep(0.05)
-    return sent
+    return sent, _batches(running) - batches
 
 
 def _join(sent: list[tuple[int, int, float]], *stages: Arrivals) -> list[tuple[float, float, tuple[float, ...]]]:
