@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
+
+_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 
 
 def log_to_stderr(level: str) -> None:
     """Send this process's log lines to standard error."""
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+def without_password(url: str) -> str:
+    """A URL as it may stand in a log."""
+    return _PASSWORD.sub(r"\1:***@", url)

@@ -10,8 +10,10 @@ import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from tailrace.errors import SettingError
+from tailrace.logs import without_password
 
 ALL = ("pipeline", "materializer", "gateway", "dev")
 
@@ -45,7 +47,7 @@ TABLE = (
         "Kafka bootstrap servers, separated by commas.",
         ("pipeline", "materializer"),
     ),
-    Setting("redis", "text", "redis://localhost:6379/0", "Redis or Valkey URL.", ("materializer", "gateway")),
+    Setting("redis", "redis", "redis://localhost:6379/0", "Redis or Valkey URL.", ("materializer", "gateway")),
     Setting(
         "prefix",
         "text",
@@ -162,7 +164,7 @@ def _check(setting: Setting, text: str, source: str) -> None:
     if text == "" and setting.default == "":
         return
     if (problem := _problem(setting.kind, text)) is not None:
-        raise SettingError(f"{source}: expected {problem}, got {text!r}")
+        raise SettingError(f"{source}: expected {problem}, got {without_password(text)!r}")
 
 
 def _problem(kind: str, text: str) -> str | None:
@@ -175,11 +177,21 @@ def _problem(kind: str, text: str) -> str | None:
         return None if text.isascii() and text.isdigit() and int(text) > 0 else "a whole number above zero"
     if kind == "port":
         return None if text.isascii() and text.isdigit() and int(text) < 65536 else "a port from 0 to 65535"
+    if kind == "redis":
+        return None if _is_redis(text) else "a URL such as redis://localhost:6379/0"
     if kind == "topics":
         return None if text in ("changelogs", "all") else "changelogs or all"
     if kind == "level":
         return None if text in ("debug", "info", "warning", "error") else "debug, info, warning or error"
     return None if text else "a value"
+
+
+def _is_redis(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("redis", "rediss", "unix") and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
 
 
 def page() -> str:

@@ -31,6 +31,8 @@ def test_a_flag_wins_over_the_variable_and_the_variable_over_the_default() -> No
         ("TAILRACE_PORT", "70000", "65535"),
         ("TAILRACE_LOG_LEVEL", "loud", "debug, info"),
         ("TAILRACE_KAFKA", "", "a value"),
+        ("TAILRACE_REDIS", "localhost:6379", "redis://localhost"),
+        ("TAILRACE_REDIS", "redis://:secret@localhost:port", r"\*\*\*@localhost:port"),
         ("TAILRACE_CREATE_TOPICS", "some", "changelogs or all"),
     ],
 )

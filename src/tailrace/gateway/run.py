@@ -22,12 +22,7 @@ def run(app: str, settings: Settings, timing: Timing = _DEFAULT_TIMING) -> int:
 
     Raises SettingError, before anything is served, for an address that can't be listened on.
     """
-    try:
-        gateway = Gateway(app, settings.text("redis"), settings.text("prefix") or default_prefix(app), timing)
-    except ValueError as error:
-        raise SettingError(
-            f"--redis: expected a URL such as redis://localhost:6379/0, got {settings.text('redis')!r}: {error}"
-        ) from None
+    gateway = Gateway(app, settings.text("redis"), settings.text("prefix") or default_prefix(app), timing)
     listener = _listener(settings.text("host"), settings.number("port"))
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -8,6 +8,7 @@ from tailrace.catalog import catalog_topic
 from tailrace.health import HealthServer
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.kafka.changelogs import Changelogs
+from tailrace.logs import without_password
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
 from tailrace.materializer.materializer import Materializer
@@ -32,7 +33,7 @@ def run(app: str, settings: Settings) -> int:
         if settings.text("health-port")
         else None
     )
-    log.info("materializer of app %s: %s → %s", app, settings.text("kafka"), settings.text("redis"))
+    log.info("materializer of app %s: %s → %s", app, settings.text("kafka"), without_password(settings.text("redis")))
     try:
         while not stopping.is_set():
             materializer.step()
