@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from oracle import changelog
 from running import Tailrace, eventually
 from sse import Follower
 
@@ -87,6 +88,11 @@ def test_ratings_become_averages_that_clients_read_follow_and_resume(live: Tailr
     expected = {"null-value": 1.0, "malformed": 5.0, "no-key": 1.0}
     eventually(lambda: skipped("gateway") == expected, "skipped records in the gateway's /metrics")
     assert skipped("pipeline") == expected
+
+    # The changelog is for everyone, and the rehearsal of batch boundaries has left nothing in it.
+    written = changelog(live.broker.address, live.view)
+    assert written.keys() == {"362"} and {record.generation for record in written["362"]} == {1}
+    assert written["362"][-1].row == live.row(362)
 
     # The documents and health pages are there.
     assert httpx.get(f"{live.url}/docs").status_code == 200

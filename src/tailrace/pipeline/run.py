@@ -25,6 +25,7 @@ from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.builds import Build, choose_build, definition
 from tailrace.pipeline.counters import Counters
 from tailrace.pipeline.lock import lock_checkpoints
+from tailrace.pipeline.plans import REASONS
 from tailrace.pipeline.query import Reach, ViewQuery
 from tailrace.pipeline.rehearsal import Rehearsal
 from tailrace.pipeline.session import start_session
@@ -152,6 +153,8 @@ def _prepare(
         writer.put(PROGRESS_RECORDS + progress.view, progress.encode())
 
     queries = [ViewQuery(session, build, reach, _progress(build, records), report) for build in builds]
+    for query in queries:
+        report(query.progress)
     return queries, Rehearsal(session, builds, reach, checkpoints / SCRATCH), writer
 
 
@@ -183,7 +186,7 @@ def _progress(build: Build, records: dict[str, bytes]) -> Progress:
         progress = Progress.decode(data)
         if progress.generation == build.generation:
             return progress
-    return Progress(view=name, generation=build.generation, batch=-1, inputs=0, skipped={})
+    return Progress(view=name, generation=build.generation, batch=-1, inputs=0, skipped=dict.fromkeys(REASONS, 0))
 
 
 def _health(settings: Settings, counters: Counters, queries: list[ViewQuery]) -> HealthServer | None:
