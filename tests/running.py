@@ -49,7 +49,7 @@ class Tailrace:
         self.broker = broker
         self.redis = redis
         self.parts: dict[str, Part] = {}
-        self._directory = directory
+        self.directory = directory
         self._health: dict[str, str] = {}
         self._producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 1})
         directory.mkdir(parents=True, exist_ok=True)
@@ -135,4 +135,4 @@ class Tailrace:
         self._begin(name, [sys.executable, "-m", "tailrace", name, argument, "--health-port", str(port), *flags])
 
     def _begin(self, name: str, command: list[str]) -> None:
-        self.parts[name] = Part(name, command, self._directory / f"{name}.log", cwd=self._directory)
+        self.parts[name] = Part(name, command, self.directory / f"{name}.log", cwd=self.directory)

@@ -78,13 +78,20 @@ class Catalog:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a view's pipeline has come: totals over the life of the generation."""
+    """How far a view's pipeline has come, up to the end of its last batch; totals are those of the generation.
+
+    `mode` is catching-up, live or failed. `offsets` maps topic → partition → the offset that comes next.
+    `lost` counts records that retention took away before they were read.
+    """
 
     view: str
     generation: int
     batch: int
     inputs: int
     skipped: Mapping[str, int] = field(default_factory=dict)
+    mode: str = ""
+    offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    lost: int = 0
 
     def encode(self) -> bytes:
         """Compact JSON."""

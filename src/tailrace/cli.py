@@ -6,8 +6,10 @@ Heavy imports stay inside the commands, so that `tailrace gateway` needs no Spar
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from tailrace import __version__
@@ -61,6 +63,10 @@ def _parser() -> argparse.ArgumentParser:
     check = add("check", _check, "Find mistakes in an app without running it.")
     check.add_argument("app", help=_MODULE)
     add_flags(check, "check")
+    status = add("status", _status, "Show how far every view of an app is.")
+    status.add_argument("app", help=_NAME)
+    status.add_argument("--json", action="store_true", help="Print JSON.")
+    add_flags(status, "status")
     for name, command, summary, argument in (
         ("pipeline", _pipeline, "Compute the views of an app: topics to changelogs.", _MODULE),
         ("materializer", _materializer, "Keep Redis in step with the changelogs of an app.", _NAME),
@@ -109,6 +115,26 @@ def _check(flags: argparse.Namespace) -> int:
     if mistakes:
         raise DeclarationError(mistakes)
     print(f"{app.name}: {_counted(len(app.views), 'view')}, no mistakes")
+    return 0
+
+
+def _status(flags: argparse.Namespace) -> int:
+    settings = _settings(flags)
+    from tailrace.status import status
+
+    found = status(app_name(flags.app), settings)
+    if flags.json:
+        print(json.dumps([asdict(view) for view in found]))
+        return 0
+    rows = [("view", "generation", "mode", "behind", "read", "skipped", "lost", "store behind")]
+    for view in found:
+        behind = f"{view.behind:,} ({view.behind_seconds:.0f} s)" if view.behind else "0"
+        store = "unknown" if view.store_behind is None else f"{view.store_behind:,}"
+        counts = (f"{view.inputs:,}", f"{sum(view.skipped.values()):,}", f"{view.lost:,}")
+        rows.append((view.view, str(view.generation), view.mode, behind, *counts, store))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
     return 0
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from tailrace.errors import SettingError
 from tailrace.logs import without_password
 
-ALL = ("pipeline", "materializer", "gateway", "dev")
+ALL = ("pipeline", "materializer", "gateway", "status", "dev")
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,17 @@ TABLE = (
         "text",
         "localhost:9092",
         "Kafka bootstrap servers, separated by commas.",
-        ("pipeline", "materializer"),
+        ("pipeline", "materializer", "status"),
     ),
-    Setting("redis", "redis", "redis://localhost:6379/0", "Redis or Valkey URL.", ("materializer", "gateway")),
+    Setting(
+        "redis", "redis", "redis://localhost:6379/0", "Redis or Valkey URL.", ("materializer", "gateway", "status")
+    ),
     Setting(
         "prefix",
         "text",
         "",
         "Prefix of all keys in Redis; `tailrace:<app>` where empty.",
-        ("materializer", "gateway"),
+        ("materializer", "gateway", "status"),
     ),
     Setting(
         "checkpoints",

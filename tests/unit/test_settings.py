@@ -49,7 +49,7 @@ def test_durations_are_read_with_their_units(text: str, expected: float) -> None
     assert seconds(text) == expected
 
 
-@pytest.mark.parametrize("command", ["pipeline", "materializer", "gateway", "dev"])
+@pytest.mark.parametrize("command", ["pipeline", "materializer", "gateway", "status", "dev"])
 def test_every_flag_of_a_command_is_in_its_help(command: str) -> None:
     parser = ArgumentParser()
     add_flags(parser, command)

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tailrace.pipeline.query import ViewQuery
+from tailrace.pipeline.query import CATCHING_UP, FAILED, LIVE, ViewQuery
 
 
 class Counters(Collector):
@@ -26,6 +26,10 @@ class Counters(Collector):
         batches = CounterMetricFamily("tailrace_batches", "Batches that have ended.", labels=["view"])
         skipped = CounterMetricFamily("tailrace_skipped", "Records that a view skipped.", labels=["view", "reason"])
         restarts = CounterMetricFamily("tailrace_pipeline_restarts", "Failures of a query.", labels=["view"])
+        lost = CounterMetricFamily(
+            "tailrace_lost", "Records that retention removed before a view read them.", labels=["view"]
+        )
+        mode = GaugeMetricFamily("tailrace_pipeline_mode", "1 for the mode of a view.", labels=["view", "mode"])
         live = GaugeMetricFamily("tailrace_pipeline_live", "1 while a view's query runs.", labels=["view"])
         for query in self._queries:
             name = query.build.view.name
@@ -34,5 +38,8 @@ class Counters(Collector):
             for reason, count in query.progress.skipped.items():
                 skipped.add_metric([name, reason], count)
             restarts.add_metric([name], query.restarts)
+            lost.add_metric([name], query.progress.lost)
+            for one in (CATCHING_UP, LIVE, FAILED):
+                mode.add_metric([name, one], query.progress.mode == one)
             live.add_metric([name], 0 if query.reasons() else 1)
-        return [inputs, batches, skipped, restarts, live]
+        return [inputs, batches, skipped, restarts, lost, mode, live]

@@ -43,17 +43,24 @@ def value_schema(session: SparkSession, topic: Topic) -> StructType:
     return session.createDataFrame([], topic.value).schema
 
 
-def read(session: SparkSession, servers: str, topic: Topic, group: str, *, newest: bool = False) -> DataFrame:
-    """The records of a topic, from the earliest on, or only those still to come."""
-    return (
+def read(
+    session: SparkSession, servers: str, topic: Topic, group: str, *, newest: bool = False, at_most: int | None = None
+) -> DataFrame:
+    """The records of a topic, from the earliest on, or only those still to come.
+
+    at_most: how many a micro-batch takes; real-time mode knows no such limit.
+    """
+    source = (
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", topic.name)
         .option("startingOffsets", "latest" if newest else "earliest")
         .option("kafka.isolation.level", "read_committed")
+        # Lost records are found and told by the pipeline itself; here they would end the query at every start.
+        .option("failOnDataLoss", "false")
         .option("groupIdPrefix", group)
-        .load()
     )
+    return (source.option("maxOffsetsPerTrigger", at_most) if at_most is not None else source).load()
 
 
 def decode(records: DataFrame, schema: StructType, view: View) -> DataFrame:

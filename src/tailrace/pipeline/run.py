@@ -7,7 +7,6 @@ generations → write the catalog → start the queries. Nothing is created for 
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from pathlib import Path
 
@@ -24,11 +23,11 @@ from tailrace.mistakes import find_mistakes
 from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.builds import Build, choose_build, definition
 from tailrace.pipeline.counters import Counters
-from tailrace.pipeline.lock import lock_checkpoints
+from tailrace.pipeline.lock import CheckpointLock
 from tailrace.pipeline.plans import REASONS
 from tailrace.pipeline.query import Reach, ViewQuery
 from tailrace.pipeline.rehearsal import Rehearsal
-from tailrace.pipeline.session import start_session
+from tailrace.pipeline.session import jvm_of, start_session
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
 
@@ -51,7 +50,7 @@ def run(app: App, settings: Settings) -> int:
             f"second between two batches, got {settings.text('batch-interval')!r}"
         )
     checkpoints = Path(settings.text("checkpoints")).absolute()
-    lock = lock_checkpoints(checkpoints)
+    lock = CheckpointLock(checkpoints)
     scratch = checkpoints / SCRATCH
     # What a pipeline that was killed has left there.
     shutil.rmtree(scratch, ignore_errors=True)
@@ -65,6 +64,7 @@ def run(app: App, settings: Settings) -> int:
         jars=jars.ensure("spark", _directory(settings)),
         scratch=scratch,
     )
+    lock.keep_for(jvm_of(session))
     try:
         queries, rehearsal, writer = _prepare(app, session, topics, settings, checkpoints)
         counters = Counters(queries)
@@ -72,7 +72,7 @@ def run(app: App, settings: Settings) -> int:
         while not stopping.wait(_WATCH_EVERY if all(q.started for q in queries) else 0.05):
             for query in queries:
                 query.watch()
-            if all(not query.reasons() for query in queries):
+            if all(query.live for query in queries):
                 rehearsal.watch()
         log.info("stopping")
         rehearsal.stop()
@@ -84,7 +84,7 @@ def run(app: App, settings: Settings) -> int:
     finally:
         session.stop()
         shutil.rmtree(scratch, ignore_errors=True)
-        os.close(lock)
+        lock.release()
     return 0
 
 
@@ -152,7 +152,11 @@ def _prepare(
     def report(progress: Progress) -> None:
         writer.put(PROGRESS_RECORDS + progress.view, progress.encode())
 
-    queries = [ViewQuery(session, build, reach, _progress(build, records), report) for build in builds]
+    queries = []
+    for build in builds:
+        source = on_broker[build.view.source.name]
+        partitions = {source.name: source.partitions}
+        queries.append(ViewQuery(session, build, reach, partitions, _progress(build, records), report))
     for query in queries:
         report(query.progress)
     return queries, Rehearsal(session, builds, reach, checkpoints / SCRATCH), writer

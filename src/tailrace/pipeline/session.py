@@ -78,6 +78,11 @@ def start_session(
         raise InstallError(f"Spark did not start: {error}") from None
 
 
+def jvm_of(session: SparkSession) -> int:
+    """The process id of the session's JVM."""
+    return int(session.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
+
+
 @contextmanager
 def _kept_off_terminal() -> Iterator[None]:
     """Give the JVM that is started meanwhile a standard error of its own, shown where its start fails."""

@@ -1,0 +1,82 @@
+"""Consumer groups that nobody is a member of: where a view's processed offsets are noted for lag tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tailrace.errors import Unreachable
+
+# Topic → partition → offset.
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+class Group:
+    """The committed offsets of one group, and where the topics begin and end.
+
+    Methods raise Unreachable when the brokers do not answer in time.
+    """
+
+    def __init__(self, servers: str, name: str, *, timeout: float = 15.0) -> None:
+        self.name = name
+        self._servers = servers
+        self._timeout = timeout
+        self._consumer = Consumer(
+            {"bootstrap.servers": servers, "group.id": name, "enable.auto.commit": False, "log_level": 0}
+        )
+
+    def commit(self, offsets: Offsets) -> None:
+        """Note the offsets that come next; a group with members of its own refuses that, and says so."""
+        found = [TopicPartition(t, p, o) for t, partitions in offsets.items() for p, o in partitions.items()]
+        try:
+            self._consumer.commit(offsets=found, asynchronous=False)
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+
+    def committed(self, partitions: Mapping[str, int]) -> dict[str, dict[int, int]]:
+        """The noted offsets of topics that have so many partitions; partitions without one are left out."""
+        asked = [TopicPartition(topic, number) for topic, count in partitions.items() for number in range(count)]
+        try:
+            answered = self._consumer.committed(asked, timeout=self._timeout)
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+        found: dict[str, dict[int, int]] = {topic: {} for topic in partitions}
+        for position in answered:
+            if position.offset >= 0:
+                found[position.topic][position.partition] = position.offset
+        return found
+
+    def bounds(self, partitions: Mapping[str, int]) -> dict[str, dict[int, tuple[int, int]]]:
+        """Per partition, the earliest offset and the one that comes next."""
+        return {topic: self._bounds(topic, range(count)) for topic, count in partitions.items()}
+
+    def age(self, topic: str, partition: int, offset: int, now: float) -> float | None:
+        """How many seconds ago the record at an offset was written; None where there is none."""
+        self._consumer.assign([TopicPartition(topic, partition, offset)])
+        try:
+            message = self._consumer.poll(self._timeout)
+        finally:
+            self._consumer.unassign()
+        if message is None or message.error() is not None:
+            return None
+        return max(0.0, now - message.timestamp()[1] / 1000)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._consumer.close()
+
+    def _bounds(self, topic: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        found = {}
+        for number in numbers:
+            try:
+                bounds = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=self._timeout)
+            except KafkaException as error:
+                raise self._unreachable(error) from None
+            if bounds is None:
+                raise Unreachable(f"Kafka at {self._servers} did not say where {topic}[{number}] ends")
+            found[number] = bounds
+        return found
+
+    def _unreachable(self, error: KafkaException) -> Unreachable:
+        return Unreachable(f"Kafka at {self._servers}, group {self.name}: {error.args[0].str()}")

@@ -1,0 +1,109 @@
+"""`tailrace status`: how far every view is, from its topics to the store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogView, Progress, catalog_topic
+from tailrace.errors import TopicError, Unreachable
+from tailrace.kafka.catalog_topic import CatalogReader
+from tailrace.kafka.groups import Group
+from tailrace.kafka.topics import Topics
+from tailrace.pipeline.backlog import backlog
+from tailrace.settings import Settings
+from tailrace.store.keys import default_prefix
+from tailrace.store.writer import Unavailable, Writer
+
+
+@dataclass(frozen=True)
+class ViewStatus:
+    """How far one view is.
+
+    `behind` counts records that no finished batch has processed. A live view has served most of them already: offsets
+    are saved at the end of a batch. `behind_seconds` is the age of the oldest of them. `store_behind` counts changelog
+    records that are not in Redis; None where Redis can't be asked, or holds nothing of the view.
+    """
+
+    view: str
+    generation: int
+    mode: str
+    inputs: int
+    skipped: Mapping[str, int]
+    lost: int
+    behind: int
+    behind_seconds: float
+    store_behind: int | None
+
+
+def status(app: str, settings: Settings) -> list[ViewStatus]:
+    """The status of every view of an app; raises TopicError where no pipeline has run for it."""
+    servers = settings.text("kafka")
+    topics = Topics(servers)
+    name = catalog_topic(app)
+    records: dict[str, bytes] = {}
+    if topics.describe([name]):
+        reader = CatalogReader(servers, name)
+        records = reader.read_whole()
+        reader.close()
+    if APP_RECORD not in records:
+        raise TopicError(
+            f"app {app!r}: expected its catalog on topic {name} at {servers}, found none: start the pipeline"
+        )
+    catalog = Catalog.decode(records[APP_RECORD])
+    writer = Writer(settings.text("redis"), settings.text("prefix") or default_prefix(app))
+    try:
+        return [_view_status(catalog, view, records, topics, writer, servers) for view in catalog.views.values()]
+    finally:
+        writer.close()
+
+
+def _view_status(
+    catalog: Catalog, view: CatalogView, records: Mapping[str, bytes], topics: Topics, writer: Writer, servers: str
+) -> ViewStatus:
+    found = records.get(PROGRESS_RECORDS + view.name)
+    progress = Progress.decode(found) if found is not None else Progress(view.name, view.generation, -1, 0)
+    group = Group(servers, f"tailrace.{catalog.app}.{view.name}")
+    try:
+        sources = {name: topic.partitions for name, topic in topics.describe(sorted(view.sources)).items()}
+        bounds = group.bounds(sources)
+        processed = {t: {int(p): o for p, o in offsets.items()} for t, offsets in progress.offsets.items()}
+        return ViewStatus(
+            view=view.name,
+            generation=view.generation,
+            mode=progress.mode or "starting",
+            inputs=progress.inputs,
+            skipped=progress.skipped,
+            lost=progress.lost,
+            behind=backlog(processed, bounds),
+            behind_seconds=_age(group, processed, bounds),
+            store_behind=_store_behind(catalog, view, group, writer),
+        )
+    finally:
+        group.close()
+
+
+def _age(
+    group: Group, processed: Mapping[str, Mapping[int, int]], bounds: Mapping[str, Mapping[int, tuple[int, int]]]
+) -> float:
+    """The age in seconds of the oldest record that is not processed."""
+    now, oldest = time.time(), 0.0
+    for topic, partitions in bounds.items():
+        for number, (first, end) in partitions.items():
+            at = max(first, processed.get(topic, {}).get(number, first))
+            if at < end:
+                oldest = max(oldest, group.age(topic, number, at, now) or 0.0)
+    return oldest
+
+
+def _store_behind(catalog: Catalog, view: CatalogView, group: Group, writer: Writer) -> int | None:
+    partitions = [(view.name, number, catalog.lineage(view)) for number in range(view.partitions)]
+    try:
+        stored = writer.offsets(partitions)
+        ends = group.bounds({view.changelog: view.partitions})[view.changelog]
+    except (*Unavailable, Unreachable):
+        return None
+    if any(offset is None for offset in stored):
+        return None
+    return sum(max(0, ends[number][1] - 1 - (offset or 0)) for number, offset in enumerate(stored))
