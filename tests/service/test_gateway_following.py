@@ -138,10 +138,11 @@ def test_one_channel_serves_all_followers_of_a_key(
     gateway: GatewayProcess, store: Store, redis_server: RedisServer
 ) -> None:
     names = partition_keys(default_prefix(store.catalog.app), "averages", store.partition("averages", "17"))
+    lineage = store.catalog.lineage(store.catalog.views["averages"])
     client = redis.Redis.from_url(redis_server.url)
 
     def listeners() -> int:
-        return int(client.pubsub_numsub(names.channel(b"17"))[0][1])
+        return int(client.pubsub_numsub(names.channel(lineage, b"17"))[0][1])
 
     taps = [gateway.follow("/views/averages/17/events") for _ in range(5)]
     for tap in taps:

@@ -159,7 +159,7 @@ def test_accepted_changes_are_published_on_their_keys_channel_and_no_others(
     found = []
     while (message := listener.get_message(timeout=1)) is not None:
         row = unpack(message["data"])
-        found.append((message["channel"].removeprefix(keys.channels), row.version, row.offset, row.value))
+        found.append((message["channel"].removeprefix(keys.channel(LINEAGE, b"")), row.version, row.offset, row.value))
     assert found == [(b"a", 2, 0, b'{"n":1}'), (b"b", 1, 1, None), (b"b", 2, 3, b"{}")]
 
 

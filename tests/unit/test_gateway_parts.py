@@ -144,7 +144,7 @@ class Link:
 def test_the_hub_joins_a_channel_with_the_first_follower_and_leaves_with_the_last() -> None:
     async def play() -> None:
         link = Link()
-        hub = Hub(link, lambda view, partition, key: b"%b/%d/%b" % (view.encode(), partition, key), Metrics(Known()))
+        hub = Hub(link, lambda view, partition, _, key: b"%b/%d/%b" % (view.encode(), partition, key), Metrics(Known()))
         wires = [Wire(lambda _: None, lambda: None, chunked=True) for _ in range(3)]
         first, second = hub.attach(VIEW, b"1", wires[0]), hub.attach(VIEW, b"1", wires[1])
         other = hub.attach(VIEW, b"2", wires[2])
@@ -161,7 +161,7 @@ def test_the_hub_joins_a_channel_with_the_first_follower_and_leaves_with_the_las
 
 def test_a_message_that_is_not_a_row_is_dropped_and_the_next_one_delivered() -> None:
     async def play() -> None:
-        hub = Hub(Link(), lambda *place: place[2], Metrics(Known()))
+        hub = Hub(Link(), lambda *place: place[3], Metrics(Known()))
         written: list[bytes] = []
         follower = hub.attach(VIEW, b"1", Wire(written.append, lambda: None, chunked=True))
         followed = follower.followed

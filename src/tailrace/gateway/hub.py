@@ -35,10 +35,10 @@ class Link(Protocol):
 class Hub:
     """All keys that are followed here. It joins a key's channel with its first follower and leaves with the last.
 
-    `channel` names the channel of (view, partition, key).
+    `channel` names the channel of (view, partition, lineage, key).
     """
 
-    def __init__(self, link: Link, channel: Callable[[str, int, bytes], bytes], metrics: Metrics) -> None:
+    def __init__(self, link: Link, channel: Callable[[str, int, str, bytes], bytes], metrics: Metrics) -> None:
         self._link = link
         self._channel = channel
         self._metrics = metrics
@@ -50,7 +50,7 @@ class Hub:
 
     def attach(self, view: KnownView, key: bytes, wire: Wire) -> Follower:
         """Follow a key. The follower hears nothing until its join has made it live."""
-        channel = self._channel(view.name, view.partition(key), key)
+        channel = self._channel(view.name, view.partition(key), view.lineage, key)
         followed = self._followed.get(channel)
         if followed is None:
             followed = self._followed[channel] = Followed(view, key, channel, self._mark, self._metrics)

@@ -7,7 +7,7 @@ node of a cluster:
     tailrace:movies:{rating-averages:0}:rows             hash    key → generation version offset timestamp json
     tailrace:movies:{rating-averages:0}:gone             hash    key → generation version offset timestamp
     tailrace:movies:{rating-averages:0}:position         hash    lineage, offset, target
-    tailrace:movies:{rating-averages:0}:changes:<key>    channel one message per accepted change
+    tailrace:movies:{rating-averages:0}:changes:<lineage>:<key>    channel, one message per accepted change
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class PartitionKeys:
     position: bytes
     channels: bytes
 
-    def channel(self, key: bytes) -> bytes:
-        """The pub/sub channel of one row."""
-        return self.channels + key
+    def channel(self, lineage: str, key: bytes) -> bytes:
+        """The pub/sub channel of one row: who listens to one changelog hears nothing of another."""
+        return self.channels + lineage.encode() + b":" + key
 
 
 def partition_keys(prefix: str, view: str, partition: int) -> PartitionKeys:

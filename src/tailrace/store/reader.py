@@ -96,9 +96,9 @@ class Reader:
         found = await cast(Awaitable[dict[bytes, bytes]], self._redis.hgetall(catalog_key(self._prefix)))
         return {key.decode(): value for key, value in found.items()}
 
-    def channel(self, view: str, partition: int, key: bytes) -> bytes:
+    def channel(self, view: str, partition: int, lineage: str, key: bytes) -> bytes:
         """The channel that the changes of one key are published on."""
-        return partition_keys(self._prefix, view, partition).channel(key)
+        return partition_keys(self._prefix, view, partition).channel(lineage, key)
 
     def catalog_channel(self) -> bytes:
         """The channel that says the catalog has changed."""

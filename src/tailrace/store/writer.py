@@ -67,7 +67,7 @@ class Writer:
     ) -> Applied | Moved:
         """Apply changes, at most one per key, that lead from the offset `expected` to the offset `reached`."""
         keys = partition_keys(self._prefix, view, partition)
-        args: list[Any] = [lineage, expected, reached, keys.channels]
+        args: list[Any] = [lineage, expected, reached, keys.channel(lineage, b"")]
         for c in changes:
             args += (c.key, b"%d %d %d %d" % (c.generation, c.version, c.offset, c.timestamp), c.value or b"")
         result = cast(list[Any], self._apply(keys=[keys.rows, keys.gone, keys.position], args=args))
