@@ -6,6 +6,7 @@
     ├── SettingError          a flag or a TAILRACE_… variable has a value that can't be used
     ├── DefinitionChanged     a view was declared differently from the build its checkpoint belongs to
     ├── CheckpointInUse       another pipeline holds the checkpoint
+    ├── SparkDied             the JVM of the pipeline has ended by itself
     ├── Unreachable           Kafka or Redis did not answer in time
     ├── TopicError            a Kafka topic is not what the app needs
     ├── InstallError          Java, Redis or a jar that `tailrace dev` needs is missing or damaged
@@ -50,6 +51,10 @@ class DefinitionChanged(TailraceError):
 
 class CheckpointInUse(TailraceError):
     """Stop the other pipeline, or give this one another checkpoint directory."""
+
+
+class SparkDied(TailraceError):
+    """Start the pipeline again: it goes on from its checkpoint. The log before this line may say why it ended."""
 
 
 class Unreachable(TailraceError):

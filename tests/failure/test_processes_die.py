@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import redis
 
@@ -81,6 +84,23 @@ def test_pipeline_killed_in_the_middle_of_a_batch(tailrace: Tailrace) -> None:
     written = changelog(tailrace.broker.address, tailrace.view)
     repeats = sum(len(records) - len({r.version for r in records}) for records in written.values())
     assert repeats > 0, "the kill fell on a boundary: nothing was replayed, so nothing was tested"
+
+
+def test_spark_jvm_killed(tailrace: Tailrace) -> None:
+    tailrace.start_all()
+    followers = follow(tailrace)
+    with ratings_flowing(tailrace, seed=5):
+        progressed(tailrace)
+        pipeline = tailrace.parts.pop("pipeline")
+        (jvm,) = Path(f"/proc/{pipeline.pid}/task/{pipeline.pid}/children").read_text().split()
+        os.kill(int(jvm), signal.SIGKILL)
+        eventually(lambda: not pipeline.running, "the pipeline ends when its JVM has ended")
+        assert "Start the pipeline again" in pipeline.tail() and "Traceback" not in pipeline.tail()
+        pipeline.stop()
+        tailrace.start_pipeline()
+        tailrace.wait_ready("pipeline")
+        progressed(tailrace)
+    assert_whole(tailrace, followers)
 
 
 def test_materializer_killed_between_polls(tailrace: Tailrace) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from pathlib import Path
+from threading import Event
 
 from pyspark.sql import SparkSession
 
@@ -27,7 +28,7 @@ from tailrace.pipeline.lock import CheckpointLock
 from tailrace.pipeline.plans import REASONS
 from tailrace.pipeline.query import Reach, ViewQuery
 from tailrace.pipeline.rehearsal import Rehearsal
-from tailrace.pipeline.session import jvm_of, start_session
+from tailrace.pipeline.session import Jvm, start_session
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
 
@@ -49,7 +50,7 @@ def run(app: App, settings: Settings) -> int:
             f"--batch-interval: expected at least {_SHORTEST_BATCH} s, because nothing flows for some tenths of a "
             f"second between two batches, got {settings.text('batch-interval')!r}"
         )
-    checkpoints = Path(settings.text("checkpoints")).absolute()
+    checkpoints = _checkpoints(settings)
     lock = CheckpointLock(checkpoints)
     scratch = checkpoints / SCRATCH
     # What a pipeline that was killed has left there.
@@ -64,28 +65,39 @@ def run(app: App, settings: Settings) -> int:
         jars=jars.ensure("spark", _directory(settings)),
         scratch=scratch,
     )
-    lock.keep_for(jvm_of(session))
+    jvm = Jvm(session)
+    lock.keep_for(jvm.pid)
     try:
-        queries, rehearsal, writer = _prepare(app, session, topics, settings, checkpoints)
-        counters = Counters(queries)
-        health = _health(settings, counters, queries)
-        while not stopping.wait(_WATCH_EVERY if all(q.started for q in queries) else 0.05):
-            for query in queries:
-                query.watch()
-            if all(query.live for query in queries):
-                rehearsal.watch()
-        log.info("stopping")
-        rehearsal.stop()
-        for query in reversed(queries):
-            query.stop()
-        writer.flush()
-        if health is not None:
-            health.close()
+        with jvm.watched():
+            _run(app, session, jvm, topics, settings, stopping)
     finally:
-        session.stop()
+        jvm.stop()
         shutil.rmtree(scratch, ignore_errors=True)
         lock.release()
     return 0
+
+
+def _run(app: App, session: SparkSession, jvm: Jvm, topics: Topics, settings: Settings, stopping: Event) -> None:
+    """Start the queries, watch them until it is time to stop, and stop them."""
+    queries, rehearsal, writer = _prepare(app, session, topics, settings, _checkpoints(settings))
+    health = _health(settings, Counters(queries), queries)
+    while not stopping.wait(_WATCH_EVERY if all(q.started for q in queries) else 0.05):
+        jvm.check()
+        for query in queries:
+            query.watch()
+        if all(query.live for query in queries):
+            rehearsal.watch()
+    log.info("stopping")
+    rehearsal.stop()
+    for query in reversed(queries):
+        query.stop()
+    writer.flush()
+    if health is not None:
+        health.close()
+
+
+def _checkpoints(settings: Settings) -> Path:
+    return Path(settings.text("checkpoints")).absolute()
 
 
 def _directory(settings: Settings) -> Path | None:

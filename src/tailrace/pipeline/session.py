@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from tailrace.errors import InstallError
+from tailrace.errors import InstallError, SparkDied
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -78,9 +80,39 @@ def start_session(
         raise InstallError(f"Spark did not start: {error}") from None
 
 
-def jvm_of(session: SparkSession) -> int:
-    """The process id of the session's JVM."""
-    return int(session.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
+class Jvm:
+    """The JVM of a session: its process id, whether it runs, and what to do when it does not."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._process = session.sparkContext._gateway.proc  # type: ignore[union-attr]
+        self.pid = int(self._process.pid)
+
+    def check(self) -> None:
+        """Raise SparkDied where the JVM has ended."""
+        code = self._process.poll()
+        if code is not None:
+            raise SparkDied(
+                f"Spark's JVM, process {self.pid}, ended with code {code}: expected it to run as long as the pipeline. "
+                "Start the pipeline again: it goes on from its checkpoint"
+            )
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Calls into the JVM; where they fail because it has ended, SparkDied says so."""
+        try:
+            yield
+        except (Py4JError, OSError):
+            # The call fails a moment before the end of the process can be seen.
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(2)
+            self.check()
+            raise
+
+    def stop(self) -> None:
+        """Stop the session, unless there is nothing left to stop."""
+        if self._process.poll() is None:
+            self._session.stop()
 
 
 @contextmanager
