@@ -32,6 +32,10 @@ log = logging.getLogger(__name__)
 _FIRST_BACKOFF = 1.0
 _LONGEST_BACKOFF = 60.0
 _CATCH_UP_BATCH = 500_000
+# A stop waits for the end of a batch that is this near, in seconds and as a share of the batch's length.
+_NEAR = 5.0
+_NEAR_SHARE = 0.1
+_BOUNDARY = 2.0
 
 CATCHING_UP = "catching-up"
 LIVE = "live"
@@ -83,6 +87,7 @@ class ViewQuery:
         self._query: StreamingQuery | None = None
         self._failure: str | None = None
         self._start_at = 0.0
+        self._batch_began = 0.0
         self._backoff = _FIRST_BACKOFF
 
     @property
@@ -124,6 +129,14 @@ class ViewQuery:
             return [f"view {name}: is starting"]
         return []
 
+    def near_boundary(self) -> bool:
+        """Whether the open batch is about to end: a stop just after it repeats little."""
+        if self._query is None or self.progress.mode != LIVE or self._take_progress(self._query):
+            return False
+        length = self._reach.batch_seconds
+        left = self._batch_began + length - time.monotonic()
+        return -_BOUNDARY < left < min(_NEAR, length * _NEAR_SHARE)
+
     def stop(self) -> None:
         """Stop the query; what the open batch has read is repeated at the next start."""
         if self._query is not None:
@@ -138,6 +151,7 @@ class ViewQuery:
         mode = CATCHING_UP if survey.behind else LIVE
         writer = changelog_writer(self._session, self.build, self._reach, catch_up=survey.behind)
         self._query = writer.start()
+        self._batch_began = time.monotonic()
         self._failure = None
         name, generation = self.build.view.name, self.build.generation
         log.info("view %s: generation %d is %s, %d records behind", name, generation, mode, survey.waiting)
@@ -210,8 +224,13 @@ class ViewQuery:
             log.debug("view %s: batch %d: %s", self.build.view.name, batch.batchId, batch.durationMs)
         if progress is self.progress:
             return False
+        self._batch_began = time.monotonic()
         self._tell(progress)
-        self._group.commit({t: {int(p): o for p, o in found.items()} for t, found in progress.offsets.items()})
+        try:
+            self._group.commit({t: {int(p): o for p, o in found.items()} for t, found in progress.offsets.items()})
+        except Unreachable as error:
+            # Only lag tools read them; the next batch brings newer ones.
+            log.warning("view %s: offsets were not committed: %s", self.build.view.name, error)
         return True
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from pathlib import Path
 from threading import Event
 
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 SCRATCH = ".scratch"
 _WATCH_EVERY = 1.0
 _SHORTEST_BATCH = 5
+_LONGEST_STOP = 7.0
 
 
 def run(app: App, settings: Settings) -> int:
@@ -89,6 +91,9 @@ def _run(app: App, session: SparkSession, jvm: Jvm, topics: Topics, settings: Se
             rehearsal.watch()
     log.info("stopping")
     rehearsal.stop()
+    patience = time.monotonic() + _LONGEST_STOP
+    while any(query.near_boundary() for query in queries) and time.monotonic() < patience:
+        time.sleep(0.05)
     for query in reversed(queries):
         query.stop()
     writer.flush()
