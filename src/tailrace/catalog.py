@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
 from tailrace.position import lineage
 
@@ -60,9 +60,9 @@ class Catalog:
     @classmethod
     def decode(cls, data: bytes) -> Catalog:
         """The catalog in a record value; raises ValueError for one of a newer format."""
-        fields = json.loads(data)
-        if fields["format"] != FORMAT:
-            raise ValueError(f"expected a catalog of format {FORMAT}, got {fields['format']}: update this process")
+        found = json.loads(data)
+        if found["format"] != FORMAT:
+            raise ValueError(f"expected a catalog of format {FORMAT}, got {found['format']}: update this process")
         views = {
             name: CatalogView(
                 **{
@@ -71,9 +71,9 @@ class Catalog:
                     "columns": tuple(Column(**column) for column in view["columns"]),
                 }
             )
-            for name, view in fields["views"].items()
+            for name, view in found["views"].items()
         }
-        return cls(app=fields["app"], views=views, format=fields["format"])
+        return cls(app=found["app"], views=views, format=found["format"])
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,9 @@ class Progress:
 
     @classmethod
     def decode(cls, data: bytes) -> Progress:
-        """The progress in a record value."""
-        return cls(**json.loads(data))
+        """The progress in a record value; what a newer pipeline has added to it is passed over."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in json.loads(data).items() if name in known})
 
 
 def catalog_topic(app: str) -> str:

@@ -168,10 +168,14 @@ def test_a_key_is_decoded_once_wherever_the_percent_signs_are(gateway: GatewayPr
 
 
 def test_metrics_show_what_the_pipeline_has_counted_and_skipped(gateway: GatewayProcess, store: Store) -> None:
-    store.writer.put_catalog("progress/averages", Progress("averages", 1, 4, 120, {"not JSON": 3}).encode())
+    store.writer.put_catalog(
+        "progress/averages", Progress("averages", 1, 4, 120, {"not JSON": 3}, "live", lost=7).encode()
+    )
     sample = 'tailrace_skipped_total{reason="not JSON",view="averages"}'
     eventually(lambda: gateway.metric(sample) == 3, "the skipped records are shown")
     assert gateway.metric('tailrace_inputs_total{view="averages"}') == 120
+    assert gateway.metric('tailrace_lost_total{view="averages"}') == 7
+    assert gateway.metric('tailrace_pipeline_mode{mode="live",view="averages"}') == 1
     assert gateway.metric('tailrace_generation{view="averages"}') == 1
     assert gateway.metric('tailrace_stored_offset{partition="0",view="averages"}') >= -1
     assert gateway.metric("tailrace_gateway_delay_seconds_count") > 0

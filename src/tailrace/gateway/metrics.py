@@ -89,8 +89,15 @@ class _StoreCollector(Collector):
         skipped = CounterMetricFamily(
             "tailrace_skipped", "Records that the pipeline could not use, and skipped.", labels=["view", "reason"]
         )
+        lost = CounterMetricFamily(
+            "tailrace_lost", "Records that retention removed before the pipeline read them.", labels=["view"]
+        )
+        modes = GaugeMetricFamily("tailrace_pipeline_mode", "1 for the mode of a view.", labels=["view", "mode"])
         for name, progress in self._known.progress.items():
             inputs.add_metric([name], progress.inputs)
+            lost.add_metric([name], progress.lost)
+            if progress.mode:
+                modes.add_metric([name, progress.mode], 1)
             for reason, count in progress.skipped.items():
                 skipped.add_metric([name, reason], count)
         generations = GaugeMetricFamily("tailrace_generation", "The build of a view.", labels=["view"])
@@ -102,4 +109,4 @@ class _StoreCollector(Collector):
         for (name, partition), stored in self.found.items():
             if stored.offset is not None:
                 offsets.add_metric([name, str(partition)], stored.offset)
-        yield from (inputs, skipped, generations, offsets)
+        yield from (inputs, skipped, lost, modes, generations, offsets)
