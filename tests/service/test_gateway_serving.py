@@ -178,8 +178,16 @@ def test_metrics_show_what_the_pipeline_has_counted_and_skipped(gateway: Gateway
     assert gateway.metric('tailrace_pipeline_mode{mode="live",view="averages"}') == 1
     assert gateway.metric('tailrace_generation{view="averages"}') == 1
     assert gateway.metric('tailrace_stored_offset{partition="0",view="averages"}') >= -1
-    assert gateway.metric("tailrace_gateway_delay_seconds_count") > 0
-    assert gateway.metric('tailrace_gateway_lookups_total{status="404"}') > 0
+    before = gateway.metric('tailrace_gateway_lookups_total{status="404"}')
+    assert gateway.get("/views/averages/never").status_code == 404
+    assert gateway.metric('tailrace_gateway_lookups_total{status="404"}') == before + 1
+    tap = gateway.follow("/views/averages/measured/events")
+    tap.frames("ready")
+    delays = gateway.metric("tailrace_gateway_delay_seconds_count")
+    store.put("averages", "measured", 1, row(1))
+    assert tap.frame().event == "row"
+    tap.close()
+    assert gateway.metric("tailrace_gateway_delay_seconds_count") == delays + 1
 
 
 def test_the_documentation_works_without_the_internet(gateway: GatewayProcess) -> None:
