@@ -42,9 +42,11 @@ def eventually(condition: Callable[[], bool], what: str, timeout: float = PATIEN
 
 
 class Tailrace:
-    """An app of average ratings with names of its own, and the processes that serve it."""
+    """An app of average ratings, or of another module, with names of its own, and the processes that serve it."""
 
-    def __init__(self, directory: Path, broker: Broker, redis: RedisServer, fresh: str) -> None:
+    def __init__(
+        self, directory: Path, broker: Broker, redis: RedisServer, fresh: str, module: str | None = None
+    ) -> None:
         self.app, self.topic, self.view = f"movies-{fresh}", f"ratings-{fresh}", f"rating-averages-{fresh}"
         self.broker = broker
         self.redis = redis
@@ -53,7 +55,7 @@ class Tailrace:
         self._health: dict[str, str] = {}
         self._producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 1})
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "movies.py").write_text(MODULE.format(fresh=fresh))
+        (directory / "movies.py").write_text(module or MODULE.format(fresh=fresh))
         self._gateway_port = free_port()
 
     @property
@@ -61,9 +63,9 @@ class Tailrace:
         """The gateway's address."""
         return f"http://127.0.0.1:{self._gateway_port}"
 
-    def row_url(self, key: object) -> str:
-        """The address of a row."""
-        return f"{self.url}/views/{self.view}/{key}"
+    def row_url(self, key: object, view: str | None = None) -> str:
+        """The address of a row, of another view than the averages where one is named."""
+        return f"{self.url}/views/{view or self.view}/{key}"
 
     def start_all(self, *pipeline_flags: str) -> None:
         """Start every process and wait until all are ready."""
@@ -102,10 +104,21 @@ class Tailrace:
         lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {sample: float(value) for sample, _, value in lines}
 
-    def produce(self, *values: bytes | str | dict[str, Any] | None, key: bytes | None = None) -> None:
-        """Write records to the source topic and wait until the broker has them."""
+    def produce(
+        self,
+        *values: bytes | str | dict[str, Any] | None,
+        key: bytes | None = None,
+        topic: str | None = None,
+        headers: dict[str, bytes] | None = None,
+    ) -> None:
+        """Write records to the source topic, or another, and wait until the broker has them."""
         for value in values:
-            self._producer.produce(self.topic, json.dumps(value) if isinstance(value, dict) else value, key=key)
+            self._producer.produce(
+                topic or self.topic,
+                json.dumps(value) if isinstance(value, dict) else value,
+                key=key,
+                headers=list((headers or {}).items()),
+            )
             self._producer.poll(0)
         assert self._producer.flush(30) == 0
 
@@ -113,10 +126,10 @@ class Tailrace:
         """Write ratings of movies."""
         self.produce(*({"movie_id": movie, "rating": rating} for movie, rating in ratings))
 
-    def row(self, key: object) -> dict[str, Any] | None:
+    def row(self, key: object, view: str | None = None) -> dict[str, Any] | None:
         """What a lookup gives; None for 404 and for a gateway that can't answer now."""
         try:
-            response = httpx.get(self.row_url(key), timeout=5)
+            response = httpx.get(self.row_url(key, view), timeout=5)
         except httpx.HTTPError:
             return None
         if response.status_code != 200:

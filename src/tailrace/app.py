@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
 from types import MappingProxyType
 
 from tailrace.place import Place, calling_place
@@ -33,13 +34,36 @@ class App:
         """The declared views, in the order of the module."""
         return tuple(self._views)
 
-    def topic(self, name: str, *, value: str, format: str = "json") -> Topic:
+    def topic(
+        self,
+        name: str,
+        *,
+        value: str | None = None,
+        format: str = "json",
+        key_format: str = "string",
+        schema: str | PathLike[str] | None = None,
+        expect: str | None = None,
+    ) -> Topic:
         """Declare a Kafka topic.
 
         value: the schema of the record value as DDL text, such as `"movie_id long, rating double"`.
-        format: how the value is written; `"json"`.
+        format: how the value is written: `"json"`, `"avro"`, or `"string"`, `"long"`, `"double"`, `"bytes"` for a
+            single field.
+        key_format: how the record key is written, for the column `_key`: `"string"`, `"long"`, `"double"`, `"bytes"`.
+        schema: with `format="avro"`, instead of `value`: the Avro schema as JSON text, or the path of an .avsc file,
+            from the module's directory; the file is read when the app is checked or run, not when it is declared.
+        expect: a SQL condition that every record must meet; others are skipped as `broken-rule`.
         """
-        topic = Topic(name=name, value=value, format=format, conditions=(), place=calling_place())
+        topic = Topic(
+            name=name,
+            value=value,
+            format=format,
+            key_format=key_format,
+            schema=fspath(schema) if schema is not None else None,
+            expect=expect,
+            steps=(),
+            place=calling_place(),
+        )
         self._topics.append(topic)
         return topic
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from tailrace.app import App
 from tailrace.place import Place
-from tailrace.topics import Topic
+from tailrace.topics import Dedupe, Topic, WithColumns
 from tailrace.views import View
 
-FORMATS = ("json",)
+# Formats of a single value, which a record key may have as well.
+PLAIN_FORMATS = ("string", "long", "double", "bytes")
+FORMATS = ("json", "avro", *PLAIN_FORMATS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 
@@ -32,7 +34,7 @@ class Mistake:
 
 def find_mistakes(app: App) -> list[Mistake]:
     """The mistakes that can be seen without Spark; the pipeline's analysis finds those in SQL and schemas."""
-    return [*_of_app(app), *_of_topics(app), *_of_views(app)]
+    return [*_of_app(app), *_of_topics(app), *_of_steps(app), *_of_views(app)]
 
 
 def _of_app(app: App) -> Iterator[Mistake]:
@@ -54,14 +56,7 @@ def _of_topics(app: App) -> Iterator[Mistake]:
         subject = f"topic {topic.name!r}"
         if not _NAME.fullmatch(topic.name):
             yield _bad_name(topic.place, "topic", topic.name)
-        if topic.format not in FORMATS:
-            yield Mistake(
-                topic.place,
-                subject,
-                f"a format out of {', '.join(FORMATS)}",
-                repr(topic.format),
-                "Choose one of these.",
-            )
+        yield from _of_formats(topic, subject)
         if (first := seen.setdefault(topic.name, topic)) is not topic:
             yield Mistake(
                 topic.place,
@@ -70,6 +65,30 @@ def _of_topics(app: App) -> Iterator[Mistake]:
                 f"a second declaration (the first is at {first.place})",
                 "Keep one of them and use it for every view.",
             )
+
+
+def _of_formats(topic: Topic, subject: str) -> Iterator[Mistake]:
+    if topic.format not in FORMATS:
+        expected = f"a format out of {', '.join(FORMATS)}"
+        yield Mistake(topic.place, subject, expected, repr(topic.format), "Choose one of these.")
+    elif topic.format == "avro":
+        if topic.schema is None:
+            remedy = 'Give schema="ratings.avsc", or the schema itself as JSON text.'
+            yield Mistake(topic.place, subject, "an Avro schema", "none", remedy)
+        if topic.value is not None:
+            remedy = "Leave value=… out: the columns are those of the Avro schema."
+            yield Mistake(topic.place, subject, "schema=… alone", f"value={topic.value!r}", remedy)
+    else:
+        if topic.value is None:
+            remedy = 'Such as value="movie_id long, rating double".'
+            yield Mistake(topic.place, subject, "a schema of the value", "none", remedy)
+        if topic.schema is not None:
+            remedy = 'Describe the value with value=…, or choose format="avro".'
+            got = f"schema=… with the format {topic.format!r}"
+            yield Mistake(topic.place, subject, "schema=… with the format 'avro' only", got, remedy)
+    if topic.key_format not in PLAIN_FORMATS:
+        expected = f"a key_format out of {', '.join(PLAIN_FORMATS)}"
+        yield Mistake(topic.place, subject, expected, repr(topic.key_format), "Choose one of these.")
 
 
 def _of_views(app: App) -> Iterator[Mistake]:
@@ -117,18 +136,7 @@ def _of_columns(view: View, subject: str) -> Iterator[Mistake]:
     if not view.columns:
         yield Mistake(view.place, subject, "at least one column", "none", 'Such as columns={"ratings": "count(*)"}.')
     for name in (*view.key, *view.columns):
-        if not _COLUMN.fullmatch(name):
-            yield Mistake(
-                view.place, subject, "a column name of letters, digits and _", repr(name), "Rename the column."
-            )
-        elif name.startswith("_"):
-            yield Mistake(
-                view.place,
-                subject,
-                "a column name that starts with a letter",
-                f"{name!r}; names with a leading _ are for record metadata",
-                "Rename the column.",
-            )
+        yield from _of_column_name(view.place, subject, name)
     for name in sorted(set(view.key) & set(view.columns)):
         yield Mistake(
             view.place,
@@ -136,6 +144,37 @@ def _of_columns(view: View, subject: str) -> Iterator[Mistake]:
             "each column once",
             f"{name!r} both in key and in columns",
             "Leave it out of columns: key columns are always part of the row.",
+        )
+
+
+def _of_steps(app: App) -> Iterator[Mistake]:
+    """Of the columns that steps add; a step that several views share is told once."""
+    steps = dict.fromkeys((view.source.name, step) for view in app.views for step in view.source.steps)
+    for topic, step in steps:
+        if isinstance(step, WithColumns):
+            for name, _ in step.columns:
+                yield from _of_column_name(step.place, f"topic {topic!r}", name)
+        elif isinstance(step, Dedupe) and not step.by:
+            remedy = 'Say which column tells a repeated event, such as dedupe(by="message_id").'
+            yield Mistake(step.place, f"topic {topic!r}", "a column to dedupe by", "none", remedy)
+    for source in dict.fromkeys(view.source for view in app.views):
+        found = [step for step in source.steps if isinstance(step, Dedupe)]
+        for step in found[1:]:
+            got = f"a second one (the first is at {found[0].place})"
+            remedy = "Keep one of them; it may have several columns."
+            yield Mistake(step.place, f"topic {source.name!r}", "one dedupe at most", got, remedy)
+
+
+def _of_column_name(place: Place, subject: str, name: str) -> Iterator[Mistake]:
+    if not _COLUMN.fullmatch(name):
+        yield Mistake(place, subject, "a column name of letters, digits and _", repr(name), "Rename the column.")
+    elif name.startswith("_"):
+        yield Mistake(
+            place,
+            subject,
+            "a column name that starts with a letter",
+            f"{name!r}; names with a leading _ are for record metadata",
+            f'Rename the column; .with_columns(name="{name}") gives a metadata column a name of its own.',
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,49 @@ two = app.view("one", ratings, key="movie_id", columns={"a": "count(*", "b": "ra
 three = app.view("three", ratings, columns={"n": "count(*)"})
 four = app.view("four", ratings, key="movie", columns={"n": "count(*)"})
 five = app.view("five", ratings, key="tags", columns={"n": "count(*)"})
+"""
+
+SOURCES = """
+from tailrace import App
+app = App("movies")
+names = app.topic("names", value="name string", format="string", key_format="long", expect="length(name) > 0")
+films = app.topic("films", format="avro", schema="film.avsc")
+shared = (
+    names.with_columns(id="_key", kind="_headers['__TypeId__']")
+    .where("kind = 'name' and _timestamp > timestamp '2020-01-01' and _partition + _offset >= 0 and _topic <> ''")
+)
+one = app.view("one", shared, key="id", columns={"name": "max_by(name, _offset)"})
+unique = films.where("rating.score > 1").dedupe(by=["rating", "_key"])
+two = app.view("two", unique, key="film_id", columns={"n": "count(*)", "a": "max(at)"})
+"""
+
+FILM = """
+{"type": "record", "name": "Film", "fields": [
+  {"name": "film_id", "type": "long"},
+  {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+  {"name": "rating", "type": ["null", {"type": "record", "name": "Rating", "fields": [
+    {"name": "score", "type": "double"}]}], "default": null}]}
+"""
+
+BAD_SOURCES = """
+from tailrace import App
+app = App("movies")
+names = app.topic("names", value="name long", format="string")
+pairs = app.topic("pairs", value="a long, b long", format="long")
+films = app.topic("films", format="avro", schema="nowhere.avsc")
+shows = app.topic("shows", format="avro", schema='{"type": "record", "name": "Show"}')
+plays = app.topic("plays", format="avro", schema='"double"')
+ratings = app.topic("ratings", value="movie_id long, rating double", expect="ratin > 0")
+shared = (
+    ratings.where("rating + 1")
+    .with_columns(half="ratinng / 2", next="movie_id + 1", many="explode(array(1, 2))")
+    .where("half > next and many > 0")
+    .with_columns(next="nextt")
+    .dedupe(by=["rating", "_headers", "nobody"])
+)
+one = app.view("one", shared, key="next", columns={"n": "count(half)"})
+two = app.view("two", shared.where("nope"), key="_key", columns={"n": "count(__kept)"})
+three = app.view("three", ratings.with_columns(raw="unhex('00')"), key="raw", columns={"n": "count(*)"})
 """
 
 
@@ -60,6 +104,50 @@ def test_every_mistake_is_found_in_one_run_with_its_line_and_the_remedy(tmp_path
         assert any(wanted in text and got in text for text in matching), (line, subject, found.stderr)
     assert found.stderr.rstrip().endswith("10 mistakes found")
     assert "Did you mean" in found.stderr and "`rating`" in found.stderr
+    assert "\tat " not in found.stderr and "WARN" not in found.stderr, "the JVM's noise reached the terminal"
+
+
+def test_formats_metadata_and_steps_pass(tmp_path: Path) -> None:
+    (tmp_path / "film.avsc").write_text(FILM)
+    found = check(tmp_path, SOURCES)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout == "movies: 2 views, no mistakes\n"
+
+
+def test_the_examples_in_the_page_on_sources_pass(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
+    (tmp_path / "film.avsc").write_text(FILM)
+    found = check(tmp_path, "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout == "movies: 1 view, no mistakes\n"
+
+
+def test_every_mistake_in_a_chain_of_steps_is_told_once_at_its_own_line(tmp_path: Path) -> None:
+    found = check(tmp_path, BAD_SOURCES)
+    expected = [
+        (4, "topic 'names'", "one field of type string", "name long"),
+        (5, "topic 'pairs'", "one field of type bigint", "a long, b long"),
+        (6, "topic 'films'", "an Avro record schema", "nowhere.avsc"),
+        (7, "topic 'shows'", "an Avro record schema", "Show"),
+        (8, "topic 'plays'", "an Avro record schema", "double"),
+        (9, "topic 'ratings'", "a condition over the columns movie_id, rating", "expect='ratin > 0'"),
+        (11, "topic 'ratings'", "a condition", "where('rating + 1')"),
+        (12, "topic 'ratings', column 'half'", "an expression over the columns movie_id, rating", "ratinng"),
+        (12, "topic 'ratings', column 'many'", "an expression", "explode"),
+        (14, "topic 'ratings', column 'next'", "over the columns movie_id, rating, half, next, many", "nextt"),
+        (15, "topic 'ratings'", "a column to dedupe by", "_headers"),
+        (15, "topic 'ratings'", "a column to dedupe by", "nobody"),
+        (18, "topic 'ratings'", "a condition", "where('nope')"),
+        (18, "view 'two'", "a column name that starts with a letter", "'_key'"),
+        (18, "view 'two', column 'n'", "an aggregate", "__kept"),
+        (19, "view 'three'", "a key that has a text", "'raw' of type binary"),
+    ]
+    told = [line for line in found.stderr.splitlines() if "movies.py:" in line and ": expected " in line]
+    for line, subject, wanted, got in expected:
+        matching = [text for text in told if text.startswith(f"{tmp_path}/movies.py:{line}: {subject}: expected ")]
+        assert any(wanted in text and got in text for text in matching), (line, subject, found.stderr)
+    assert len(told) == len(expected), found.stderr
+    assert f"can't read {tmp_path}/nowhere.avsc" in found.stderr and "no fields" in found.stderr
     assert "\tat " not in found.stderr and "WARN" not in found.stderr, "the JVM's noise reached the terminal"
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
+
+import pytest
 
 from tailrace import App
 from tailrace.mistakes import Mistake, find_mistakes
@@ -73,5 +76,57 @@ def test_declaring_copies_the_columns_so_that_later_changes_do_not_reach_the_vie
 def test_where_leaves_the_declared_topic_as_it_was() -> None:
     app = movies()
     (topic,) = app.topics
-    narrowed = topic.where("rating > 5").where("rating < 8")
-    assert narrowed.conditions == ("rating > 5", "rating < 8") and topic.conditions == ()
+    narrowed = topic.where("rating > 5").with_columns(half="rating / 2").where("half < 4")
+    assert [type(step).__name__ for step in narrowed.steps] == ["Where", "WithColumns", "Where"]
+    assert topic.steps == () and narrowed.place == topic.place
+
+
+def test_each_step_has_its_own_place() -> None:
+    (topic,) = movies().topics
+    line = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]
+    steps = (
+        topic.where("rating > 5")
+        .with_columns(half="rating / 2")
+        .where("half < 4")
+    ).steps  # fmt: skip
+    assert [step.place.line for step in steps] == [line, line + 1, line + 2]
+
+
+def test_a_step_that_two_views_share_is_told_once_at_its_place() -> None:
+    app = movies()
+    line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+    shared = app.topics[0].with_columns(_half="rating / 2")
+    app.view("one", shared, key="movie_id", columns={"n": "count(*)"})
+    app.view("two", shared, key="movie_id", columns={"n": "count(*)"})
+    mistake = only(app)
+    assert mistake.place.line == line and "'_half'" in mistake.got
+
+
+def test_a_dedupe_by_nothing_and_a_second_one_are_told() -> None:
+    app = movies()
+    app.view("one", app.topics[0].dedupe(by=[]), key="movie_id", columns={"n": "count(*)"})
+    app.view("two", app.topics[0].dedupe("rating").dedupe("movie_id"), key="movie_id", columns={"n": "count(*)"})
+    none, second = find_mistakes(app)
+    assert "a column to dedupe by" in none.expected and "one dedupe at most" in second.expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"format": "json"}, "a schema of the value"),
+        ({"format": "string"}, "a schema of the value"),
+        ({"format": "avro"}, "an Avro schema"),
+        ({"format": "avro", "schema": "a.avsc", "value": "a long"}, "schema=… alone"),
+        ({"format": "json", "schema": "a.avsc", "value": "a long"}, "schema=… with the format 'avro' only"),
+        ({"format": "json", "value": "a long", "key_format": "json"}, "a key_format out of string, long"),
+    ],
+)
+def test_options_of_a_topic_that_do_not_fit_are_told(options: dict[str, str], expected: str) -> None:
+    app = movies()
+    app.topic("other", **options)
+    assert only(app).expected.startswith(expected)
+
+
+def test_declaring_an_avro_topic_reads_no_file() -> None:
+    topic = App("movies").topic("ratings", format="avro", schema=Path("/nowhere/ratings.avsc"))
+    assert topic.schema == "/nowhere/ratings.avsc"

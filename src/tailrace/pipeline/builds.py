@@ -14,7 +14,9 @@ from pathlib import Path
 
 from tailrace.catalog import CatalogView
 from tailrace.errors import DefinitionChanged
+from tailrace.pipeline.decoding import avro_schema
 from tailrace.position import lineage
+from tailrace.topics import Step, Topic, Where, WithColumns
 from tailrace.views import View
 
 log = logging.getLogger(__name__)
@@ -33,14 +35,39 @@ def definition(view: View, state_partitions: int) -> dict[str, object]:
     """What makes a view what it is, as plain data: a change of any of it is a change of the view."""
     return {
         "kind": "aggregate",
-        "topic": view.source.name,
-        "format": view.source.format,
-        "value": " ".join(view.source.value.split()),
-        "where": list(view.source.conditions),
+        **_source(view.source),
         "key": list(view.key),
         "columns": dict(view.columns),
         "state-partitions": state_partitions,
     }
+
+
+def _source(topic: Topic) -> dict[str, object]:
+    """What makes a topic what it is; what a topic does not use is left out."""
+    found: dict[str, object] = {
+        "topic": topic.name,
+        "format": topic.format,
+        "where": [step.condition for step in topic.steps if isinstance(step, Where)],
+    }
+    if topic.value is not None:
+        found["value"] = " ".join(topic.value.split())
+    if topic.format == "avro":
+        found["schema"] = avro_schema(topic)
+    if topic.key_format != "string":
+        found["key-format"] = topic.key_format
+    if topic.expect is not None:
+        found["expect"] = topic.expect
+    if not all(isinstance(step, Where) for step in topic.steps):
+        found["steps"] = [_step(step) for step in topic.steps]
+    return found
+
+
+def _step(step: Step) -> list[object]:
+    if isinstance(step, Where):
+        return ["where", step.condition]
+    if isinstance(step, WithColumns):
+        return ["with-columns", dict(step.columns)]
+    return ["dedupe", list(step.by)]
 
 
 def choose_build(

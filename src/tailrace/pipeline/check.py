@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from tailrace.app import App
+from tailrace.dev import jars
 from tailrace.mistakes import Mistake, find_mistakes
 from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.session import start_session
@@ -22,8 +23,14 @@ def check(app: App, settings: Settings) -> list[Mistake]:
 def examined(app: App, settings: Settings) -> Analysis:
     """What Spark's analysis says of an app, from a session that is started and stopped for it."""
     state = settings.number("state-partitions")
+    # Only Avro schemas are read by code that PySpark lacks.
+    with_avro = any(topic.format == "avro" for topic in app.topics)
+    directory = Path(settings.text("jars")) if settings.text("jars") else None
+    needed = jars.ensure("spark", directory) if with_avro else ()
     with tempfile.TemporaryDirectory(prefix="tailrace-check-", ignore_cleanup_errors=True) as scratch:
-        session = start_session(app.name, slots=1, state_partitions=state, jars=(), scratch=Path(scratch), quiet=True)
+        session = start_session(
+            app.name, slots=1, state_partitions=state, jars=needed, scratch=Path(scratch), quiet=True
+        )
         try:
             analysis = Analysis(session)
             analysis.examine(app)

@@ -1,9 +1,10 @@
 """Plans: how declarations become Spark data frames.
 
     read      Kafka records, as the Kafka source gives them
-    decode    the value's fields, and why a record is skipped (null where it is not)
+    decode    the value's fields, the record's metadata, what the topic's steps make of them, and why a record is
+              skipped (null where it is not)
     observe   count what is skipped, by reason
-    events    what is left after the topic's conditions
+    events    what is left: not skipped, not repeated, and every condition of the topic holds
     rows      one row per key with version and source timestamp: the view
     changes   changelog records: key, value, headers
 
@@ -15,32 +16,40 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from tailrace.topics import Topic
+from tailrace.pipeline import decoding
+from tailrace.pipeline.decoding import MALFORMED, NULL_VALUE, SKIPPED, TIMESTAMP, value_schema
+from tailrace.topics import Dedupe, Step, Topic, Where
 from tailrace.views import View
 
-_CORRUPT = "_corrupt_record"
-_JSON = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _CORRUPT,
-    "allowNonNumericNumbers": "false",
-    "allowSingleQuotes": "false",
-}
-SKIPPED = "_skipped"
+__all__ = [
+    "REASONS",
+    "SKIPPED",
+    "VERSION",
+    "changes",
+    "decode",
+    "events",
+    "key_text",
+    "never",
+    "observe",
+    "read",
+    "rows",
+    "state_stages",
+    "value_schema",
+    "write",
+]
+
 VERSION = "_version"
-TIMESTAMP = "_timestamp"
+_KEPT = "__kept"
+# Where a topic is deduplicated: what was kept until then, and what tells an event from others.
+_SEEN = "__seen"
+_IDENTITY = "__identity"
 
 # Why a record is skipped; the words that metrics show.
-NULL_VALUE = "null-value"
-MALFORMED = "malformed"
+BROKEN_RULE = "broken-rule"
 NO_KEY = "no-key"
-REASONS = (NULL_VALUE, MALFORMED, NO_KEY)
-
-
-def value_schema(session: SparkSession, topic: Topic) -> StructType:
-    """The declared schema of a topic's value; raises Spark's ParseException where it is no DDL."""
-    return session.createDataFrame([], topic.value).schema
+REASONS = (NULL_VALUE, MALFORMED, BROKEN_RULE, NO_KEY)
 
 
 def read(
@@ -59,33 +68,47 @@ def read(
         # Lost records are found and told by the pipeline itself; here they would end the query at every start.
         .option("failOnDataLoss", "false")
         .option("groupIdPrefix", group)
+        .option("includeHeaders", "true")
     )
     return (source.option("maxOffsetsPerTrigger", at_most) if at_most is not None else source).load()
 
 
 def decode(records: DataFrame, schema: StructType, view: View) -> DataFrame:
-    """The fields of each record's value, its timestamp, and why it is skipped."""
-    text = F.col("value").cast("string")
-    # Spark's parser stops after the first JSON value. Wrapped like this, whatever follows it spoils `whole`.
-    wrapped = F.concat(F.lit('{"value":'), text, F.lit(',"whole":true}'))
-    wrapper = StructType([StructField("value", schema), StructField("whole", BooleanType())])
-    parsed = F.from_json(wrapped, wrapper.add(_CORRUPT, StringType()), _JSON).alias("_json")
-    fields = records.select(F.col("value"), F.col("timestamp").alias(TIMESTAMP), parsed)
-    malformed = (
-        F.col("_json.value").isNull()
-        | F.col("_json.whole").isNull()
-        | F.col(f"_json.{_CORRUPT}").isNotNull()
-        | ~F.is_valid_utf8(text)
-    )
+    """The columns of each record after the topic's steps, and why it is skipped.
+
+    Conditions are kept as a flag, so that what is skipped can be counted where all columns are known. An expression is
+    computed only for records that all conditions before it let through.
+    """
+    topic = view.source
+    decoded = decoding.decode(records, schema, topic)
+    if topic.expect is not None:
+        met = F.coalesce(F.expr(topic.expect), F.lit(False))
+        broken = F.when(F.col(SKIPPED).isNull() & ~met, BROKEN_RULE)
+        decoded = decoded.withColumn(SKIPPED, F.coalesce(F.col(SKIPPED), broken))
+    decoded = decoded.withColumn(_KEPT, F.col(SKIPPED).isNull())
+    for step in topic.steps:
+        decoded = _after(decoded, step)
     keyless = F.lit(False)
     for name in view.key:
-        keyless = keyless | F.col("_json.value").getField(name).isNull()
-    reason = F.when(F.col("value").isNull(), NULL_VALUE).when(malformed, MALFORMED).when(keyless, NO_KEY)
-    return fields.select(
-        *(F.col("_json.value").getField(name).alias(name) for name in schema.fieldNames()),
-        TIMESTAMP,
-        reason.alias(SKIPPED),
-    )
+        keyless = keyless | F.col(name).isNull()
+    return decoded.withColumn(SKIPPED, F.when(F.col(_KEPT) & keyless, NO_KEY).otherwise(F.col(SKIPPED)))
+
+
+def _after(decoded: DataFrame, step: Step) -> DataFrame:
+    if isinstance(step, Where):
+        return decoded.withColumn(_KEPT, F.when(F.col(_KEPT), F.expr(step.condition)).eqNullSafe(F.lit(True)))
+    if isinstance(step, Dedupe):
+        return decoded.withColumns({_SEEN: F.col(_KEPT), _IDENTITY: F.when(F.col(_KEPT), _identity(step))})
+    return decoded.withColumns({name: F.when(F.col(_KEPT), F.expr(sql)) for name, sql in step.columns})
+
+
+def _identity(step: Dedupe) -> Column:
+    """What repeated events have in common; an event that lacks some of it has an identity of its own."""
+    lacking = F.lit(False)
+    for name in step.by:
+        lacking = lacking | F.col(name).isNull()
+    alone = F.when(lacking, F.struct("_topic", "_partition", "_offset"))
+    return F.struct(*(F.col(name).alias(f"by_{place}") for place, name in enumerate(step.by)), alone.alias("alone"))
 
 
 def observe(decoded: DataFrame, name: str) -> DataFrame:
@@ -94,12 +117,17 @@ def observe(decoded: DataFrame, name: str) -> DataFrame:
     return decoded.observe(name, F.count(F.lit(1)).alias("inputs"), *counts)
 
 
-def events(decoded: DataFrame, topic: Topic) -> DataFrame:
-    """The records that are not skipped and meet every condition of the topic."""
+def events(decoded: DataFrame) -> DataFrame:
+    """The records that are not skipped and meet every condition of the topic, repeated ones once."""
     kept = decoded.where(F.col(SKIPPED).isNull())
-    for condition in topic.conditions:
-        kept = kept.where(condition)
-    return kept
+    if _IDENTITY in decoded.columns:
+        kept = kept.where(F.col(_SEEN)).dropDuplicates([_IDENTITY])
+    return kept.where(F.col(_KEPT))
+
+
+def state_stages(view: View) -> int:
+    """How many times real-time mode needs a task slot per state partition for a view."""
+    return 1 + sum(isinstance(step, Dedupe) for step in view.source.steps)
 
 
 def rows(kept: DataFrame, view: View) -> DataFrame:

@@ -249,7 +249,7 @@ def changelog_writer(
     records = plans.read(session, reach.servers, view.source, group, newest=rehearsal, at_most=at_most)
     schema = plans.value_schema(session, view.source)
     decoded = plans.observe(plans.decode(records, schema, view), name)
-    view_rows = plans.rows(plans.events(decoded, view.source), view)
+    view_rows = plans.rows(plans.events(decoded), view)
     if rehearsal:
         view_rows = view_rows.where(plans.never())
     changes = plans.changes(view_rows, view, build.generation)

@@ -26,12 +26,13 @@ from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.builds import Build, choose_build, definition
 from tailrace.pipeline.counters import Counters
 from tailrace.pipeline.lock import CheckpointLock
-from tailrace.pipeline.plans import REASONS
+from tailrace.pipeline.plans import REASONS, state_stages
 from tailrace.pipeline.query import Reach, ViewQuery
 from tailrace.pipeline.rehearsal import Rehearsal
 from tailrace.pipeline.session import Jvm, start_session
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
+from tailrace.views import View
 
 log = logging.getLogger(__name__)
 
@@ -125,9 +126,12 @@ def _sources(app: App, topics: Topics, settings: Settings) -> dict[str, TopicOnB
 def _slots(app: App, found: dict[str, TopicOnBroker], settings: Settings) -> int:
     """Real-time mode keeps a task per source and per state partition running, for every view and for a rehearsal."""
     new, state = settings.number("partitions"), settings.number("state-partitions")
-    sources = [found[view.source.name].partitions if view.source.name in found else new for view in app.views]
-    needed = [partitions + state for partitions in sources]
-    return sum(needed) + max(needed)
+
+    def needed(view: View) -> int:
+        source = found.get(view.source.name)
+        return (source.partitions if source is not None else new) + state * state_stages(view)
+
+    return sum(map(needed, app.views)) + max(map(needed, app.views))
 
 
 def _prepare(

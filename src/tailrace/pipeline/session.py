@@ -21,6 +21,9 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
+# A length in a damaged Avro value makes the decoder allocate so many bytes or items before it reads on.
+_LONGEST = 16 * 1024 * 1024
+
 SETTINGS = {
     # Real-time mode runs on RocksDB state and checkpoint format 2 only.
     "spark.sql.streaming.stateStore.providerClass": _STATE,
@@ -33,6 +36,8 @@ SETTINGS = {
     "spark.sql.streaming.realTimeMode.minBatchDuration": "100ms",
     # A bad value in one record gives null instead of an error that ends the query.
     "spark.sql.ansi.enabled": "false",
+    # As in JSON, of two entries with one name the last wins; the default ends the query.
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # Column names are compared as JSON, Redis and clients compare them.
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -66,7 +71,8 @@ def start_session(
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     builder = builder.config("spark.sql.shuffle.partitions", str(state_partitions))
-    java = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"]
+    java = [f"-Dorg.apache.avro.limits.{what}.maxLength={_LONGEST}" for what in ("string", "bytes", "collectionItems")]
+    java += [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"]
     if scratch is not None:
         os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
         java.append(f'"-Djava.io.tmpdir={scratch}"')
