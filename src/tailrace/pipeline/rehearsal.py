@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.pipeline.builds import Build
-from tailrace.pipeline.query import Reach, changelog_writer
+from tailrace.pipeline.changelog import Reach, changelog_writer
 
 log = logging.getLogger(__name__)
 

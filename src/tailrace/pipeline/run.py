@@ -24,10 +24,11 @@ from tailrace.kafka.topics import COMPACTED, TopicOnBroker, Topics
 from tailrace.mistakes import find_mistakes
 from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.builds import Build, choose_build, definition
+from tailrace.pipeline.changelog import Reach
 from tailrace.pipeline.counters import Counters
 from tailrace.pipeline.lock import CheckpointLock
 from tailrace.pipeline.plans import REASONS, state_stages
-from tailrace.pipeline.query import Reach, ViewQuery
+from tailrace.pipeline.query import ViewQuery
 from tailrace.pipeline.rehearsal import Rehearsal
 from tailrace.pipeline.session import Jvm, start_session
 from tailrace.settings import Settings
