@@ -99,7 +99,7 @@ class Materializer:
     def reasons(self) -> list[str]:
         """Why this instance is not ready; empty where it is."""
         if self._catalog.catalog is None:
-            return ["the catalog topic holds no catalog yet: start the pipeline"]
+            return ["no catalog was read from Kafka yet: see whether the broker answers, and start the pipeline"]
         found = []
         if time.monotonic() < self._retry_at:
             found.append("Redis can't be reached or written")
