@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from tailrace.position import lineage
 
@@ -28,7 +29,13 @@ class Column:
 
 @dataclass(frozen=True)
 class CatalogView:
-    """One build of a view, as other processes see it; `sources` maps each source topic to its Kafka id."""
+    """One build of a view, as other processes see it.
+
+    `sources` maps each source topic to its Kafka id; `starts` says where the build began to read, topic → partition →
+    offset, and is empty where it began at the earliest records.
+    `next` is the build that is being made to take this one's place: its rows are kept back until it is done. Then it
+    stands here itself, and `since` says per changelog partition which offset a store must have reached to serve it.
+    """
 
     name: str
     changelog: str
@@ -39,6 +46,49 @@ class CatalogView:
     columns: tuple[Column, ...]
     definition: Mapping[str, object]
     sources: Mapping[str, str] = field(default_factory=dict)
+    starts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    since: Mapping[str, int] = field(default_factory=dict)
+    next: CatalogView | None = None
+
+    @classmethod
+    def decode(cls, found: Mapping[str, Any]) -> CatalogView:
+        """The view in decoded JSON; what a newer pipeline has added to it is passed over."""
+        held = found.get("next")
+        return cls(**{**_known(cls, found), "next": cls.decode(held) if held is not None else None})
+
+
+@dataclass(frozen=True)
+class CatalogFeed:
+    """A feed, as other processes see it: its changelog holds every event, by the key of the client it is for.
+
+    `hold` is for how many seconds a feed is kept after its last listener has left; `retain` is `listening` or `always`.
+    """
+
+    name: str
+    changelog: str
+    topic_id: str
+    partitions: int
+    generation: int
+    key: tuple[Column, ...]
+    columns: tuple[Column, ...]
+    definition: Mapping[str, object]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    hold: float = 0.0
+    retain: str = "listening"
+
+    @classmethod
+    def decode(cls, found: Mapping[str, Any]) -> CatalogFeed:
+        """The feed in decoded JSON; what a newer pipeline has added to it is passed over."""
+        return cls(**_known(cls, found))
+
+
+def _known(kind: type[CatalogView | CatalogFeed], found: Mapping[str, Any]) -> dict[str, Any]:
+    known = {field.name for field in fields(kind)}
+    return {
+        **{name: value for name, value in found.items() if name in known},
+        "key": tuple(Column(**column) for column in found["key"]),
+        "columns": tuple(Column(**column) for column in found["columns"]),
+    }
 
 
 @dataclass(frozen=True)
@@ -47,9 +97,10 @@ class Catalog:
 
     app: str
     views: Mapping[str, CatalogView]
+    feeds: Mapping[str, CatalogFeed] = field(default_factory=dict)
     format: int = FORMAT
 
-    def lineage(self, view: CatalogView) -> str:
+    def lineage(self, view: CatalogView | CatalogFeed) -> str:
         """What positions of this view start with."""
         return lineage(self.app, view.name, view.topic_id)
 
@@ -63,17 +114,9 @@ class Catalog:
         found = json.loads(data)
         if found["format"] != FORMAT:
             raise ValueError(f"expected a catalog of format {FORMAT}, got {found['format']}: update this process")
-        views = {
-            name: CatalogView(
-                **{
-                    **view,
-                    "key": tuple(Column(**column) for column in view["key"]),
-                    "columns": tuple(Column(**column) for column in view["columns"]),
-                }
-            )
-            for name, view in found["views"].items()
-        }
-        return cls(app=found["app"], views=views, format=found["format"])
+        views = {name: CatalogView.decode(view) for name, view in found["views"].items()}
+        feeds = {name: CatalogFeed.decode(feed) for name, feed in found.get("feeds", {}).items()}
+        return cls(app=found["app"], views=views, feeds=feeds, format=found["format"])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
     key      the view key as UTF-8 text; several columns as a JSON array
     value    the row as compact JSON, or null: the key is gone
-    headers  g generation, v version, t source timestamp in ms, each as decimal text
+    headers  g generation, v version, t source timestamp in ms, each as decimal text;
+             x, where the row expires: when, in ms since 1970
 
 The value is never parsed on its way to the client: it is carried as bytes.
 """
@@ -25,6 +26,7 @@ class Change:
     version: int
     timestamp: int
     offset: int
+    expires: int | None = None
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -50,6 +52,7 @@ def decode_change(
         version=_number(found, "v"),
         timestamp=_number(found, "t"),
         offset=offset,
+        expires=_number(found, "x") if "x" in found else None,
     )
 
 
