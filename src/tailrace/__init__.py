@@ -1,9 +1,9 @@
 """Tailrace: Kafka topics as live views that every client can read, follow and resume."""
 
 from tailrace.app import App
-from tailrace.topics import Topic
-from tailrace.views import View
+from tailrace.topics import Table, Topic
+from tailrace.views import Feed, View
 
-__all__ = ["App", "Topic", "View", "__version__"]
+__all__ = ["App", "Feed", "Table", "Topic", "View", "__version__"]
 
 __version__ = "0.1.0"

@@ -7,8 +7,21 @@ from os import PathLike, fspath
 from types import MappingProxyType
 
 from tailrace.place import Place, calling_place
-from tailrace.topics import Topic
-from tailrace.views import View
+from tailrace.topics import Table, Topic
+from tailrace.views import (
+    AGGREGATE,
+    JOIN,
+    LATEST,
+    REAL_TIME,
+    WINDOW,
+    Changelog,
+    Columns,
+    Feed,
+    Transform,
+    View,
+    Window,
+    as_source,
+)
 
 
 class App:
@@ -21,18 +34,29 @@ class App:
     def __init__(self, name: str) -> None:
         self.name = name
         self.place: Place = calling_place()
-        self._topics: list[Topic] = []
+        self._topics: list[Topic | Table] = []
         self._views: list[View] = []
+        self._feeds: list[Feed] = []
 
     @property
-    def topics(self) -> tuple[Topic, ...]:
-        """The declared topics, in the order of the module."""
+    def topics(self) -> tuple[Topic | Table, ...]:
+        """The declared topics and tables, in the order of the module."""
         return tuple(self._topics)
 
     @property
     def views(self) -> tuple[View, ...]:
         """The declared views, in the order of the module."""
         return tuple(self._views)
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        """The declared feeds, in the order of the module."""
+        return tuple(self._feeds)
+
+    @property
+    def outputs(self) -> tuple[View | Feed, ...]:
+        """All that the pipeline writes."""
+        return (*self._views, *self._feeds)
 
     def topic(
         self,
@@ -42,30 +66,49 @@ class App:
         format: str = "json",
         key_format: str = "string",
         schema: str | PathLike[str] | None = None,
+        key_schema: str | PathLike[str] | None = None,
+        registry: bool = False,
         expect: str | None = None,
     ) -> Topic:
-        """Declare a Kafka topic.
+        """Declare a Kafka topic that is read as events.
 
         value: the schema of the record value as DDL text, such as `"movie_id long, rating double"`.
         format: how the value is written: `"json"`, `"avro"`, or `"string"`, `"long"`, `"double"`, `"bytes"` for a
             single field.
-        key_format: how the record key is written, for the column `_key`: `"string"`, `"long"`, `"double"`, `"bytes"`.
+        key_format: how the record key is written, for the column `_key`; the same formats.
         schema: with `format="avro"`, instead of `value`: the Avro schema as JSON text, or the path of an .avsc file,
             from the module's directory; the file is read when the app is checked or run, not when it is declared.
-        expect: a SQL condition that every record must meet; others are skipped as `broken-rule`.
+        key_schema: the same for the key with `key_format="avro"`; DDL text with `key_format="json"`.
+        registry: Avro values and keys are in the wire format of a schema registry, which is asked for their schemas.
+        expect: a SQL condition that every record must meet; others go to the dead letters as `broken-rule`.
         """
-        topic = Topic(
-            name=name,
-            value=value,
-            format=format,
-            key_format=key_format,
-            schema=fspath(schema) if schema is not None else None,
-            expect=expect,
-            steps=(),
-            place=calling_place(),
-        )
+        topic = _topic(name, value, format, key_format, schema, key_schema, registry, expect)
         self._topics.append(topic)
         return topic
+
+    def table(
+        self,
+        name: str,
+        *,
+        key: str | Sequence[str],
+        value: str | None = None,
+        format: str = "json",
+        key_format: str = "string",
+        schema: str | PathLike[str] | None = None,
+        key_schema: str | PathLike[str] | None = None,
+        registry: bool = False,
+        expect: str | None = None,
+    ) -> Table:
+        """Declare a Kafka topic that is read as the latest value per record key; a null value deletes the key.
+
+        key: the name of the column that the record key becomes; with a key of several fields (`key_format` `"json"` or
+            `"avro"`), the fields. A field of the value with the same name gives way to it.
+        The other arguments are those of `topic`.
+        """
+        topic = _topic(name, value, format, key_format, schema, key_schema, registry, expect)
+        table = Table(topic, _names(key))
+        self._topics.append(table)
+        return table
 
     def view(
         self,
@@ -73,22 +116,176 @@ class App:
         source: Topic,
         *,
         key: str | Sequence[str] = (),
-        columns: Mapping[str, str],
+        columns: Columns,
+        window: str | None = None,
+        slide: str | None = None,
+        at: str = "_timestamp",
+        late: str = "1 minute",
+        keep: str | None = None,
+        transform: Transform | None = None,
+        mode: str = REAL_TIME,
         to: str | None = None,
     ) -> View:
-        """Declare an aggregate view over a topic.
+        """Declare a view that aggregates the events of a topic, in windows of time where `window` is given.
 
-        key: the column, or columns, that a row is found by.
-        columns: name → Spark SQL aggregate, such as `{"rating": "avg(rating)", "ratings": "count(*)"}`.
+        key: the column, or columns, that a row is found by. With a window, its start is the last part of the key.
+        columns: name → Spark SQL aggregate, such as `{"rating": "avg(rating)", "ratings": "count(*)"}`; or a function
+            that gives name → PySpark column.
+        window: the length of a window, such as `"1 hour"`; slide: how far apart windows start, where they overlap.
+        at: the timestamp column that says when an event was; late: how much later than the newest it may come.
+        keep: how long a row stays after the end of its window; for ever where not given.
+        transform: a function from a data frame of events to one, without state, such as an `explode`.
+        mode: `"real-time"`, or `"micro-batch"`.
         to: the changelog topic; the view's own name where it is not given.
         """
-        view = View(
+        windowed = Window(window, slide, at, late, keep) if window is not None else None
+        return self._add(
+            View(
+                name=name,
+                kind=WINDOW if windowed is not None else AGGREGATE,
+                sources=(("", as_source(source)),),
+                key=_names(key),
+                columns=_frozen(columns),
+                changelog=to if to is not None else name,
+                mode=mode,
+                place=calling_place(),
+                window=windowed,
+                transform=transform,
+            )
+        )
+
+    def latest(
+        self,
+        name: str,
+        source: Topic | Table | View | Changelog,
+        *,
+        key: str | Sequence[str] = (),
+        columns: Columns | None = None,
+        transform: Transform | None = None,
+        mode: str = REAL_TIME,
+        to: str | None = None,
+    ) -> View:
+        """Declare a view of the latest event per key of a topic, or of the rows of a table or another view.
+
+        key: the column, or columns, that a row is found by; that of the table or view where there is one.
+        columns: name → Spark SQL over one event; all columns of the source where not given.
+        The other arguments are those of `view`.
+        """
+        found = as_source(source)
+        return self._add(
+            View(
+                name=name,
+                kind=LATEST,
+                sources=(("", found),),
+                key=_names(key) or (() if isinstance(found, Topic) else found.key),
+                columns=_frozen(columns),
+                changelog=to if to is not None else name,
+                mode=mode,
+                place=calling_place(),
+                transform=transform,
+            )
+        )
+
+    def join(
+        self,
+        name: str,
+        tables: Mapping[str, Table | View | Changelog],
+        *,
+        how: str = "inner",
+        columns: Columns | None = None,
+        mode: str = REAL_TIME,
+        to: str | None = None,
+    ) -> View:
+        """Declare a view that joins the rows that two or more tables or views have under the same key.
+
+        tables: what is joined, each with the name that it has in `columns`.
+        how: `"inner"`: a row where all have the key; `"left"`: where the first has it; `"outer"`: where any has it.
+        columns: name → Spark SQL, such as `{"title": "movie.title"}`; all columns of all where not given.
+        The other arguments are those of `view`.
+        """
+        found = tuple((alias, as_source(table)) for alias, table in tables.items())
+        return self._add(
+            View(
+                name=name,
+                kind=JOIN,
+                sources=found,
+                key=getattr(found[0][1], "key", ()) if found else (),
+                columns=_frozen(columns),
+                changelog=to if to is not None else name,
+                mode=mode,
+                place=calling_place(),
+                how=how,
+            )
+        )
+
+    def feed(
+        self,
+        name: str,
+        source: Topic,
+        *,
+        key: str | Sequence[str],
+        columns: Columns | None = None,
+        transform: Transform | None = None,
+        hold: str = "30s",
+        retain: str = "listening",
+        mode: str = REAL_TIME,
+        to: str | None = None,
+    ) -> Feed:
+        """Declare a feed: every event of a topic, in order, for the client that it is for.
+
+        key: the column, or columns, that say which client; such as `"client_id"`.
+        columns: name → Spark SQL over one event; all columns of the topic where not given.
+        hold: how long a feed is kept after its last listener has left.
+        retain: `"listening"`: events are kept only while someone listens; `"always"`: for clients that come later, too.
+        The other arguments are those of `view`.
+        """
+        feed = Feed(
             name=name,
             source=source,
-            key=(key,) if isinstance(key, str) else tuple(key),
-            columns=MappingProxyType(dict(columns)),
+            key=_names(key),
+            columns=_frozen(columns),
             changelog=to if to is not None else name,
+            mode=mode,
             place=calling_place(),
+            hold=hold,
+            retain=retain,
+            transform=transform,
         )
+        self._feeds.append(feed)
+        return feed
+
+    def _add(self, view: View) -> View:
         self._views.append(view)
         return view
+
+
+def _topic(
+    name: str,
+    value: str | None,
+    format: str,
+    key_format: str,
+    schema: str | PathLike[str] | None,
+    key_schema: str | PathLike[str] | None,
+    registry: bool,
+    expect: str | None,
+) -> Topic:
+    return Topic(
+        name=name,
+        value=value,
+        format=format,
+        key_format=key_format,
+        schema=fspath(schema) if schema is not None else None,
+        expect=expect,
+        steps=(),
+        place=calling_place(),
+        key_schema=fspath(key_schema) if key_schema is not None else None,
+        registry=registry,
+    )
+
+
+def _names(key: str | Sequence[str]) -> tuple[str, ...]:
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def _frozen(columns: Columns | None) -> Columns | None:
+    return MappingProxyType(dict(columns)) if isinstance(columns, Mapping) else columns

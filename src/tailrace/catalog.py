@@ -2,7 +2,8 @@
 
 The pipeline writes it, after Spark's analysis, to the compacted topic `tailrace.<app>.catalog`; the
 materializer copies it to Redis; the gateway reads it there. So it survives the loss of Redis.
-The topic's records: key `app` → the catalog; key `progress/<view>` → how far a view's pipeline has come.
+The topic's records: key `app` → the catalog; key `progress/<view>` → how far a view's pipeline has come;
+`dead-letters/<topic>` → how far the search for bad records of a topic has come; `request/<view>` → see `requests`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tailrace.position import lineage
 FORMAT = 1
 APP_RECORD = "app"
 PROGRESS_RECORDS = "progress/"
+DEAD_LETTER_RECORDS = "dead-letters/"
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class Catalog:
 class Progress:
     """How far a view's pipeline has come, up to the end of its last batch; totals are those of the generation.
 
-    `mode` is catching-up, live or failed. `offsets` maps topic → partition → the offset that comes next.
+    `mode` is catching-up, live, micro-batch or failed. `offsets` maps topic → partition → the offset that comes next.
     `lost` counts records that retention took away before they were read.
     """
 
@@ -135,6 +137,11 @@ class Progress:
     mode: str = ""
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     lost: int = 0
+
+    @property
+    def processed(self) -> dict[str, dict[int, int]]:
+        """`offsets` with partitions as numbers."""
+        return {topic: {int(p): offset for p, offset in of.items()} for topic, of in self.offsets.items()}
 
     def encode(self) -> bytes:
         """Compact JSON."""

@@ -68,7 +68,7 @@ def _view_status(
     try:
         sources = {name: topic.partitions for name, topic in topics.describe(sorted(view.sources)).items()}
         bounds = group.bounds(sources)
-        processed = {t: {int(p): o for p, o in offsets.items()} for t, offsets in progress.offsets.items()}
+        processed = progress.processed
         return ViewStatus(
             view=view.name,
             generation=view.generation,

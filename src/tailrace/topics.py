@@ -1,4 +1,4 @@
-"""Topics: Kafka topics read as events."""
+"""Topics and tables: Kafka topics read as events, or as the latest value per key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.place import Place, calling_place
 
 @dataclass(frozen=True)
 class Where:
-    """A step: only events for which the SQL condition holds go on."""
+    """A step: only events for which the SQL condition holds go on; a row of a table that does not meet it is gone."""
 
     condition: str
     place: Place
@@ -29,13 +29,21 @@ class WithColumns:
 
 @dataclass(frozen=True)
 class Dedupe:
-    """A step: of the events that have the same values in the columns `by`, only the first goes on.
+    """A step: of the events that have the same values in the columns `by`, or in a header, only the first goes on.
 
-    An event with null in one of them is like no other and goes on.
+    An event that lacks one of them is like no other and goes on. Without both, topic, partition and offset tell an
+    event from others. `within` limits for how long an event is remembered.
     """
 
     by: tuple[str, ...]
+    header: str | None
+    within: str | None
     place: Place
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there is something to remember: Spark takes each offset into a view's state once by itself."""
+        return bool(self.by) or self.header is not None
 
 
 Step = Where | WithColumns | Dedupe
@@ -46,8 +54,8 @@ class Topic:
     """A Kafka topic read as events.
 
     `value` is the schema of the record value as DDL text ("movie_id long, rating double"); with the format `avro`,
-    `schema` takes its place. `expect` is the rule that every record must meet. `steps` are what `where`,
-    `with_columns` and `dedupe` have added, in their order.
+    `schema` takes its place, or a schema registry. `key_schema` does the same for the record key. `expect` is the rule
+    that every record must meet. `steps` are what `where`, `with_columns` and `dedupe` have added, in their order.
     """
 
     name: str
@@ -58,6 +66,8 @@ class Topic:
     expect: str | None
     steps: tuple[Step, ...]
     place: Place
+    key_schema: str | None = None
+    registry: bool = False
 
     def where(self, condition: str) -> Topic:
         """The same topic, seen only where the SQL condition holds."""
@@ -70,12 +80,46 @@ class Topic:
         """
         return self._then(WithColumns(tuple(columns.items()), calling_place()))
 
-    def dedupe(self, by: str | Sequence[str]) -> Topic:
-        """The same topic without repeated events: the first with the values of `by` counts, such as a message id.
+    def dedupe(self, by: str | Sequence[str] = (), *, header: str | None = None, within: str | None = None) -> Topic:
+        """The same topic without repeated events: the first with a message id counts.
 
-        Every value that has been seen is kept in the state of each view over it, for as long as the view lives.
+        by: the column, or columns, that hold the id; header: the header that does. Without both, an event is told by
+        topic, partition and offset.
+        within: for how long an id is remembered, such as `"1 hour"`, by the timestamps of the records; records that are
+            older than the newest by more are dropped and counted as `late`. Without it every id is kept in the state of
+            each view over the topic, for as long as the view lives.
         """
-        return self._then(Dedupe((by,) if isinstance(by, str) else tuple(by), calling_place()))
+        columns = (by,) if isinstance(by, str) else tuple(by)
+        return self._then(Dedupe(columns, header, within, calling_place()))
 
     def _then(self, step: Step) -> Topic:
         return replace(self, steps=(*self.steps, step))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A Kafka topic read as the latest value per record key; a null value deletes the key.
+
+    `key` names the columns that the record key becomes: one for a plain key, or fields of a key with a schema.
+    """
+
+    records: Topic
+    key: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the Kafka topic."""
+        return self.records.name
+
+    @property
+    def place(self) -> Place:
+        """Where the table is declared."""
+        return self.records.place
+
+    def where(self, condition: str) -> Table:
+        """The same table without the rows for which the SQL condition does not hold: for who reads it they are gone."""
+        return replace(self, records=self.records.where(condition))
+
+    def with_columns(self, **columns: str) -> Table:
+        """The same table with more columns, each computed by a Spark SQL expression."""
+        return replace(self, records=self.records.with_columns(**columns))

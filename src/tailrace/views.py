@@ -1,25 +1,150 @@
-"""Views: one row per key, always current."""
+"""Views: one row per key, always current. Feeds: every event of a key."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from tailrace.place import Place
-from tailrace.topics import Topic
+from tailrace.place import Place, calling_place
+from tailrace.topics import Step, Table, Topic, Where, WithColumns
+
+# Name → Spark SQL, or a function that gives name → PySpark column and is called in the pipeline process.
+Columns = Mapping[str, str] | Callable[[], Mapping[str, Any]]
+# From a PySpark data frame to another.
+Transform = Callable[[Any], Any]
+
+AGGREGATE = "aggregate"
+LATEST = "latest"
+WINDOW = "window"
+JOIN = "join"
+
+REAL_TIME = "real-time"
+MICRO_BATCH = "micro-batch"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Stretches of time that events are counted in, by the column `at`.
+
+    `slide` is how far apart windows start, the size where they do not overlap; `late` how much later than the newest
+    event one may come; `keep` how long a row stays after its window has ended, for ever where not given.
+    """
+
+    size: str
+    slide: str | None
+    at: str
+    late: str
+    keep: str | None
+
+
+@dataclass(frozen=True)
+class Changelog:
+    """A view read as a table: its rows by its key, with steps of its own."""
+
+    view: View
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the Kafka topic."""
+        return self.view.changelog
+
+    @property
+    def place(self) -> Place:
+        """Where the view is declared."""
+        return self.view.place
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key of the view."""
+        return self.view.row_key
+
+    def where(self, condition: str) -> Changelog:
+        """The rows of the view for which the SQL condition holds; others are gone for who reads it."""
+        return replace(self, steps=(*self.steps, Where(condition, calling_place())))
+
+    def with_columns(self, **columns: str) -> Changelog:
+        """The rows of the view with more columns, each computed by a Spark SQL expression."""
+        return replace(self, steps=(*self.steps, WithColumns(tuple(columns.items()), calling_place())))
+
+
+Source = Topic | Table | Changelog
 
 
 @dataclass(frozen=True)
 class View:
-    """An aggregate view: one row per key of `source`.
+    """A view: what one row per key is made of.
 
-    `columns` maps a column's name to the Spark SQL aggregate that computes it. The row that clients see
-    is the key columns followed by these. `changelog` names the compacted topic that the view is written to.
+    `sources` are what it is computed from, each with the name that a join's columns know it by. `columns` maps a
+    column's name to the Spark SQL that computes it, or is a function; the row that clients see is the key columns
+    followed by these. `changelog` names the compacted topic that the view is written to.
+    """
+
+    name: str
+    kind: str
+    sources: tuple[tuple[str, Source], ...]
+    key: tuple[str, ...]
+    columns: Columns | None
+    changelog: str
+    mode: str
+    place: Place
+    window: Window | None = None
+    how: str = ""
+    transform: Transform | None = None
+
+    @property
+    def source(self) -> Source:
+        """What the view is computed from, where that is one thing."""
+        return self.sources[0][1]
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The columns that a row is found by: in a window, its start is the last of them."""
+        return (*self.key, WINDOW_START) if self.window is not None else self.key
+
+    def where(self, condition: str) -> Changelog:
+        """The view as a source of other views: its rows for which the SQL condition holds."""
+        return Changelog(self).where(condition)
+
+    def with_columns(self, **columns: str) -> Changelog:
+        """The view as a source of other views, with more columns."""
+        return Changelog(self).with_columns(**columns)
+
+
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Every event of a key, in order, for whoever listens.
+
+    `hold` is how long a feed is kept after its last listener has left; `retain` is `listening` or `always`.
     """
 
     name: str
     source: Topic
     key: tuple[str, ...]
-    columns: Mapping[str, str]
+    columns: Columns | None
     changelog: str
+    mode: str
     place: Place
+    hold: str
+    retain: str
+    transform: Transform | None = None
+
+    @property
+    def sources(self) -> tuple[tuple[str, Source], ...]:
+        """What it is computed from, as for a view."""
+        return (("", self.source),)
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The columns that say whose event it is."""
+        return self.key
+
+
+def as_source(given: Any) -> Any:
+    """A view that is named as a source is read as a table."""
+    return Changelog(given) if isinstance(given, View) else given

@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tailrace import App, Topic, View
 from tailrace.dev import jars
-from tailrace.pipeline import plans
+from tailrace.pipeline import decoding, events, rows
+from tailrace.pipeline.reading import Reading
 from tailrace.pipeline.session import start_session
 
 KAFKA = (
@@ -77,16 +78,27 @@ def frame(spark: SparkSession, records: list[Record]) -> DataFrame:
     return spark.createDataFrame(rows, KAFKA)
 
 
+def reading_of(view: View) -> Reading:
+    assert isinstance(view.source, Topic)
+    return Reading(view.source)
+
+
+def decoded_for(spark: SparkSession, view: View, records: list[Record]) -> DataFrame:
+    reading = reading_of(view)
+    decoded = events.decode(frame(spark, records), decoding.schemas(spark, reading.topic), reading)
+    return events.unusable(decoded, view.key, None)
+
+
 def decode(spark: SparkSession, view: View, records: list[Record]) -> list[Row]:
     """What becomes of the records, in their order."""
-    decoded = plans.decode(frame(spark, records), plans.value_schema(spark, view.source), view)
+    decoded = decoded_for(spark, view, records)
     return decoded.orderBy("_offset").collect()
 
 
 def values(spark: SparkSession, format: str, type: str, payloads: list[bytes | None]) -> list[tuple[Any, str | None]]:
     """Each value and why it is skipped."""
     topic = App("movies").topic("ratings", value=f"it {type}", format=format)
-    return [(row["it"], row[plans.SKIPPED]) for row in decode(spark, view_of(topic), [Record(p) for p in payloads])]
+    return [(row["it"], row[decoding.SKIPPED]) for row in decode(spark, view_of(topic), [Record(p) for p in payloads])]
 
 
 # Of one value
@@ -148,7 +160,7 @@ def test_json_is_one_whole_object_of_the_declared_types(spark: SparkSession) -> 
     found = decode(spark, view_of(topic), [Record(value) for value in [*good, *bad, None]])
     expected = [(1, 2.5), (None, 3.0), (1, None), (None, None)]
     assert [(row.movie_id, row.rating) for row in found[: len(good)]] == expected
-    assert [row[plans.SKIPPED] for row in found] == [None] * len(good) + ["malformed"] * len(bad) + ["null-value"]
+    assert [row[decoding.SKIPPED] for row in found] == [None] * len(good) + ["malformed"] * len(bad) + ["null-value"]
 
 
 # Metadata
@@ -162,7 +174,7 @@ def test_metadata_stands_beside_the_fields(spark: SparkSession) -> None:
     assert (one["_key"], one["_topic"], one["_partition"], one["_offset"]) == ("k", "ratings", 3, 40)
     assert one["_timestamp"].timestamp() == AT.timestamp()
     assert one["_headers"] == {"a": "3", "b": "2", "c": None, "d": None}, "the last header of a name counts"
-    assert two["_key"] is None and two["_headers"] == {} and two[plans.SKIPPED] is None
+    assert two["_key"] is None and two["_headers"] == {} and two[decoding.SKIPPED] is None
     assert three["_key"] is None and three["_headers"] == {}
 
 
@@ -184,7 +196,7 @@ def test_headers_are_a_map_whatever_they_are(
 def test_a_key_has_a_format_of_its_own(spark: SparkSession, format: str, good: bytes, key: object) -> None:
     topic = App("movies").topic("ratings", value="rating double", key_format=format)
     one, two = decode(spark, view_of(topic), [Record(b"{}", good), Record(b"{}", None)])
-    assert one["_key"] == key and two["_key"] is None and two[plans.SKIPPED] is None
+    assert one["_key"] == key and two["_key"] is None and two[decoding.SKIPPED] is None
 
 
 # Steps and rules
@@ -209,10 +221,10 @@ def test_steps_apply_in_their_order_and_a_column_can_replace_a_field(spark: Spar
         Record(b'{"rating":1}', None, typed),
         Record(b"?", b"ann", typed),
     ]
-    decoded = plans.decode(frame(spark, records), plans.value_schema(spark, topic), view)
-    reasons = [row[plans.SKIPPED] for row in decoded.orderBy("_offset").collect()]
+    decoded = decoded_for(spark, view, records)
+    reasons = [row[decoding.SKIPPED] for row in decoded.orderBy("_offset").collect()]
     assert reasons == [None] * 5 + ["no-key", None, "malformed"], "what a condition leaves out is not skipped"
-    (row,) = plans.rows(plans.events(decoded), view).collect()
+    (row,) = rows.aggregate(events.events(decoded, reading_of(view)), view).collect()
     assert (row.client, row.rating, row.before, row.newest, row["_version"]) == ("ann", 16.0, 5.0, 41, 2)
 
 
@@ -228,7 +240,7 @@ def test_a_record_that_breaks_the_rule_is_skipped_before_any_step(spark: SparkSe
     source = topic.with_columns(rating="rating + 100")
     payloads = [b'{"rating":10}', b'{"rating":11}', b"{}", b"?", None]
     found = decode(spark, view_of(source), [Record(payload) for payload in payloads])
-    assert [row[plans.SKIPPED] for row in found] == [None, "broken-rule", "broken-rule", "malformed", "null-value"]
+    assert [row[decoding.SKIPPED] for row in found] == [None, "broken-rule", "broken-rule", "malformed", "null-value"]
     assert found[0].rating == 110.0
 
 
@@ -242,7 +254,7 @@ def test_a_repeated_event_counts_once_and_one_without_an_id_always(spark: SparkS
         .with_columns(partition="_partition")
     )
     view = view_of(source, "partition", rating="sum(rating)")
-    events = [
+    sent = [
         {"id": "a", "kind": "x", "rating": 200},
         {"id": "a", "kind": "x", "rating": 10},
         {"id": "a", "kind": "x", "rating": 10},
@@ -253,9 +265,9 @@ def test_a_repeated_event_counts_once_and_one_without_an_id_always(spark: SparkS
         {"kind": "x", "rating": 30},
         {"id": "c", "rating": 40},
     ]
-    records = [Record(json.dumps(event).encode()) for event in events]
-    decoded = plans.decode(frame(spark, records), plans.value_schema(spark, topic), view)
-    (row,) = plans.rows(plans.events(decoded), view).collect()
+    records = [Record(json.dumps(event).encode()) for event in sent]
+    decoded = decoded_for(spark, view, records)
+    (row,) = rows.aggregate(events.events(decoded, reading_of(view)), view).collect()
     assert (row.rating, row["_version"]) == (10 + 20 + 30 + 30 + 40, 5)
 
 
@@ -300,7 +312,7 @@ def avro_view() -> View:
 def test_avro_is_decoded_field_by_field(spark: SparkSession, written: list[tuple[Any, ...]]) -> None:
     found = decode(spark, avro_view(), [Record(avro(*rating)) for rating in written])
     for row, (movie, rating, title, at, genre, tags) in zip(found, written, strict=True):
-        assert row[plans.SKIPPED] is None
+        assert row[decoding.SKIPPED] is None
         assert (row.movie_id, row.rating, row.title, row.tags) == (movie, rating, title, tags)
         assert round(row["at"].timestamp() * 1000) == at and row.genre == ("DRAMA", "COMEDY")[genre]
 
@@ -309,7 +321,7 @@ def test_an_avro_value_that_ends_early_or_late_is_malformed(spark: SparkSession)
     whole = avro(362, 8.0, "Solaris", 0, 0, ["a", "b"])
     payloads = [*(whole[:size] for size in range(len(whole))), whole + b"\x00", whole * 2]
     found = decode(spark, avro_view(), [Record(payload) for payload in [*payloads, whole, None]])
-    assert [row[plans.SKIPPED] for row in found] == ["malformed"] * len(payloads) + [None, "null-value"]
+    assert [row[decoding.SKIPPED] for row in found] == ["malformed"] * len(payloads) + [None, "null-value"]
 
 
 @few
@@ -319,15 +331,15 @@ def test_an_avro_value_that_ends_early_or_late_is_malformed(spark: SparkSession)
 @example([number(1) + number(0) + number(2) + b"\xff\xfe" + number(0) * 3])
 def test_no_bytes_make_avro_fail(spark: SparkSession, payloads: list[bytes]) -> None:
     found = decode(spark, avro_view(), [Record(payload) for payload in payloads])
-    assert {row[plans.SKIPPED] for row in found} <= {None, "malformed"} and len(found) == len(payloads)
-    assert all(row.movie_id is not None for row in found if row[plans.SKIPPED] is None)
+    assert {row[decoding.SKIPPED] for row in found} <= {None, "malformed"} and len(found) == len(payloads)
+    assert all(row.movie_id is not None for row in found if row[decoding.SKIPPED] is None)
 
 
 def test_an_avro_record_of_nulls_is_no_malformed_one(spark: SparkSession) -> None:
     schema = '{"type":"record","name":"R","fields":[{"name":"a","type":["null","long"]}]}'
     view = view_of(App("movies").topic("ratings", format="avro", schema=schema))
     found = decode(spark, view, [Record(b"\x00"), Record(b"\x02\x0e"), Record(b"\x04")])
-    assert [(row.a, row[plans.SKIPPED]) for row in found] == [(None, None), (7, None), (None, "malformed")]
+    assert [(row.a, row[decoding.SKIPPED]) for row in found] == [(None, None), (7, None), (None, "malformed")]
 
 
 def test_an_avro_schema_may_stand_in_a_file_beside_the_module(spark: SparkSession, tmp_path: Path) -> None:

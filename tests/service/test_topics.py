@@ -19,14 +19,14 @@ def test_a_topic_is_created_once_and_found_with_its_id(broker: Broker, fresh: st
     found = topics.describe([f"t-{fresh}", f"missing-{fresh}"])
     assert list(found) == [f"t-{fresh}"] and found[f"t-{fresh}"].partitions == 3
     assert topics.describe([f"t-{fresh}"]) == found
-    topics.require_compacted(f"t-{fresh}")
+    topics.require_policy(f"t-{fresh}", "compact")
 
 
 def test_a_changelog_that_forgets_rows_is_refused(broker: Broker, fresh: str) -> None:
     topics = Topics(broker.address)
     topics.create(f"t-{fresh}", partitions=1, replication=1, config={})
     with pytest.raises(TopicError, match=r"expected cleanup\.policy=compact.*got delete"):
-        topics.require_compacted(f"t-{fresh}")
+        topics.require_policy(f"t-{fresh}", "compact")
 
 
 def test_more_replicas_than_brokers_is_told_with_the_topic(broker: Broker, fresh: str) -> None:

@@ -10,7 +10,9 @@ import pytest
 from tailrace import App, View
 from tailrace.catalog import Catalog, CatalogView, Column, Progress
 from tailrace.errors import DefinitionChanged
-from tailrace.pipeline.builds import choose_build, definition
+from tailrace.pipeline.builds import Build, choose_build, remove_older
+from tailrace.pipeline.definitions import definition
+from tailrace.requests import Request
 
 
 @pytest.fixture
@@ -35,45 +37,93 @@ def wanted(view: View) -> CatalogView:
     )
 
 
+def made(build: Build) -> Build:
+    build.checkpoint.mkdir(parents=True)
+    return build
+
+
 def test_the_first_build_is_generation_one(view: View, wanted: CatalogView, tmp_path: Path) -> None:
-    build, entry = choose_build("movies", view, None, wanted, tmp_path)
-    assert build.generation == entry.generation == 1 and build.checkpoint.is_relative_to(tmp_path / "averages")
+    chosen = choose_build("movies", view, None, wanted, tmp_path)
+    assert chosen.build.generation == chosen.entry.generation == 1 and not chosen.handing_over
+    assert chosen.build.checkpoint.is_relative_to(tmp_path / "averages")
 
 
 def test_an_unchanged_view_goes_on_with_its_checkpoint(view: View, wanted: CatalogView, tmp_path: Path) -> None:
-    first, entry = choose_build("movies", view, None, wanted, tmp_path)
-    first.checkpoint.mkdir(parents=True)
-    again, _ = choose_build("movies", view, entry, wanted, tmp_path)
-    assert again == first
+    first = choose_build("movies", view, None, wanted, tmp_path)
+    made(first.build)
+    assert choose_build("movies", view, first.entry, wanted, tmp_path) == first
 
 
-@pytest.mark.parametrize(
-    ("lost", "change"),
-    [("changelog", {"topic_id": "T2"}), ("source", {"sources": {"ratings": "S2"}}), ("checkpoint", {})],
-)
-def test_a_build_that_lost_its_ground_starts_the_next_generation(
-    view: View, wanted: CatalogView, tmp_path: Path, lost: str, change: dict[str, object]
+def test_a_changelog_that_was_made_anew_is_filled_at_once(view: View, wanted: CatalogView, tmp_path: Path) -> None:
+    first = choose_build("movies", view, None, wanted, tmp_path)
+    made(first.build)
+    second = choose_build("movies", view, first.entry, replace(wanted, topic_id="T2"), tmp_path)
+    assert second.entry.generation == 2 and not second.handing_over
+
+
+@pytest.mark.parametrize("lost", ["source", "checkpoint"])
+def test_readers_keep_the_old_rows_while_a_build_that_lost_its_ground_is_made_anew(
+    view: View, wanted: CatalogView, tmp_path: Path, lost: str
 ) -> None:
-    first, entry = choose_build("movies", view, None, wanted, tmp_path)
-    if lost != "checkpoint":
-        first.checkpoint.mkdir(parents=True)
-    changed = replace(wanted, **change)  # type: ignore[arg-type]
-    build, entry = choose_build("movies", view, entry, changed, tmp_path)
-    assert build.generation == entry.generation == 2 and build.checkpoint != first.checkpoint
+    first = choose_build("movies", view, None, wanted, tmp_path)
+    if lost == "source":
+        made(first.build)
+        wanted = replace(wanted, sources={"ratings": "S2"})
+    second = choose_build("movies", view, first.entry, wanted, tmp_path)
+    assert second.handing_over and second.build.generation == 2 and second.build.checkpoint != first.build.checkpoint
+    assert replace(second.entry, next=None) == first.entry and second.entry.next is not None
+    # A restart in the middle goes on with the build that is being made.
+    made(second.build)
+    assert choose_build("movies", view, second.entry, wanted, tmp_path) == second
 
 
 def test_a_lost_catalog_does_not_bring_an_old_checkpoint_back(view: View, wanted: CatalogView, tmp_path: Path) -> None:
-    first, _ = choose_build("movies", view, None, wanted, tmp_path)
-    first.checkpoint.mkdir(parents=True)
-    build, _ = choose_build("movies", view, None, wanted, tmp_path)
-    assert build.generation == 2
+    made(choose_build("movies", view, None, wanted, tmp_path).build)
+    assert choose_build("movies", view, None, wanted, tmp_path).build.generation == 2
 
 
 def test_a_changed_definition_is_refused_with_the_difference(view: View, wanted: CatalogView, tmp_path: Path) -> None:
-    _, entry = choose_build("movies", view, None, wanted, tmp_path)
+    first = choose_build("movies", view, None, wanted, tmp_path)
     changed = replace(wanted, definition={**wanted.definition, "columns": {"rating": "max(rating)"}})
-    with pytest.raises(DefinitionChanged, match=r"avg\(rating\).*max\(rating\)"):
-        choose_build("movies", view, entry, changed, tmp_path)
+    with pytest.raises(DefinitionChanged, match=r"avg\(rating\).*max\(rating\)[\s\S]*tailrace rebuild movies averages"):
+        choose_build("movies", view, first.entry, changed, tmp_path)
+
+
+def test_a_changed_definition_is_built_when_it_was_asked_for(view: View, wanted: CatalogView, tmp_path: Path) -> None:
+    first = choose_build("movies", view, None, wanted, tmp_path)
+    made(first.build)
+    changed = replace(wanted, definition={**wanted.definition, "columns": {"rating": "max(rating)"}})
+    request = Request(after=1, starts={"ratings": {"0": 7}})
+    second = choose_build("movies", view, first.entry, changed, tmp_path, request)
+    assert second.handing_over and second.build.generation == 2 and second.build.starts == {"ratings": {"0": 7}}
+    made(second.build)
+    # The request is for the generation that is now being made: it does not make another.
+    again = choose_build("movies", view, second.entry, changed, tmp_path, request)
+    assert again == second
+
+
+def test_a_definition_that_is_taken_back_goes_on_where_it_was(view: View, wanted: CatalogView, tmp_path: Path) -> None:
+    first = choose_build("movies", view, None, wanted, tmp_path)
+    made(first.build)
+    changed = replace(wanted, definition={**wanted.definition, "columns": {"rating": "max(rating)"}})
+    second = choose_build("movies", view, first.entry, changed, tmp_path, Request(after=1))
+    made(second.build)
+    back = choose_build("movies", view, second.entry, wanted, tmp_path, Request(after=1))
+    assert (back.build, back.entry) == (first.build, first.entry)
+    # The number of the build that was given up is not used again: its records are still on the changelog.
+    third = choose_build("movies", view, back.entry, changed, tmp_path, Request(after=1))
+    assert third.build.generation == 3
+
+
+def test_checkpoints_of_older_generations_are_removed_and_others_stay(
+    view: View, wanted: CatalogView, tmp_path: Path
+) -> None:
+    first = made(choose_build("movies", view, None, wanted, tmp_path).build)
+    second = made(choose_build("movies", view, None, wanted, tmp_path).build)
+    other = tmp_path / "averages" / "0a0a0a0a-1"
+    other.mkdir()
+    remove_older(second)
+    assert not first.checkpoint.exists() and second.checkpoint.exists() and other.exists()
 
 
 def test_the_catalog_survives_being_written_and_read(wanted: CatalogView) -> None:

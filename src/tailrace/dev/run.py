@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 from tailrace.app import App
+from tailrace.checking import find_mistakes
 from tailrace.dev.broker import Broker
 from tailrace.dev.data import Data, opened
 from tailrace.dev.jars import ensure
@@ -35,7 +36,6 @@ from tailrace.dev.screen import Screen
 from tailrace.dev.welcome import Welcome
 from tailrace.errors import DeclarationError, PartDied, SettingError
 from tailrace.loading import load_app
-from tailrace.mistakes import find_mistakes
 from tailrace.settings import TABLE, Settings
 from tailrace.store.keys import default_prefix
 

@@ -36,11 +36,9 @@ class Welcome:
             row = f"{self._url}/views/{quote(view, safe='')}/{quote(key, safe='')}"
             self._print(f"{view} is live", row)
         elif time.monotonic() > self._deadline:
-            topics = ", ".join(sorted({view.source.name for view in self._app.views}))
-            self._print(
-                f"waiting for the first event on topic {topics}",
-                f"{self._url}/views/{quote(self._app.views[0].name, safe='')}/KEY",
-            )
+            topics = ", ".join(sorted({s.name for s in self._app.topics}))
+            name = quote(self._app.outputs[0].name, safe="")
+            self._print(f"waiting for the first event on topic {topics}", f"{self._url}/views/{name}/KEY")
 
     def _print(self, title: str, row: str) -> None:
         self._said = True

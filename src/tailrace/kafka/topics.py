@@ -19,6 +19,12 @@ COMPACTED = {
     "delete.retention.ms": str(7 * 24 * 60 * 60 * 1000),
     "max.message.bytes": str(8 * 1024 * 1024),
 }
+# What a feed is written to: every event counts, for a day.
+EVENTS = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(24 * 60 * 60 * 1000),
+    "max.message.bytes": str(8 * 1024 * 1024),
+}
 
 
 @dataclass(frozen=True)
@@ -76,18 +82,19 @@ class Topics:
                 raise Unreachable(f"Kafka at {self._servers} did not show the new topic {name!r} in time: start again")
             time.sleep(0.02)
 
-    def require_compacted(self, name: str) -> None:
-        """Raise TopicError where a topic that must be compacted is not."""
+    def require_policy(self, name: str, policy: str) -> None:
+        """Raise TopicError where a topic does not have the cleanup policy that it must have."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         for future in self._admin.describe_configs([resource], request_timeout=self._timeout).values():
             try:
-                policy = future.result(timeout=self._timeout + 5)["cleanup.policy"].value
+                found = future.result(timeout=self._timeout + 5)["cleanup.policy"].value
             except KafkaException as error:
                 raise self._unreachable(error) from None
-            if policy != "compact":
+            if found != policy:
+                why = "it is the only copy of a view" if policy == "compact" else "every event of a feed counts"
                 raise TopicError(
-                    f"topic {name!r} on {self._servers}: expected cleanup.policy=compact, because it is the only copy "
-                    f"of a view, got {policy}: alter the topic, or name another one with to=…"
+                    f"topic {name!r} on {self._servers}: expected cleanup.policy={policy}, because {why}, got {found}: "
+                    "alter the topic, or name another one with to=…"
                 )
 
     def _unreachable(self, error: KafkaException) -> Unreachable:

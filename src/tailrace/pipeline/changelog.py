@@ -1,50 +1,127 @@
-"""From a source topic to a changelog: the whole plan of a view, ready to be started."""
+"""From source topics to a changelog: the whole query of a view or feed, ready to be started."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import TimestampType
 
-from tailrace.pipeline import plans
+from tailrace.pipeline import decoding, events
 from tailrace.pipeline.builds import Build
+from tailrace.pipeline.decoding import TIMESTAMP
+from tailrace.pipeline.plan import Decoded, rows_of
+from tailrace.pipeline.reading import RowTypes, read, readings
+from tailrace.pipeline.rows import EXPIRES, PARTITION, PRESENT, VERSION
 
-_CATCH_UP_BATCH = 500_000
+CATCH_UP_BATCH = 500_000
+_LONGEST_RECORD = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What a query needs to know of the world: brokers, consumer group prefix, length of a batch."""
+    """What a query needs to know of the world: brokers, consumer group prefix, length of a batch, types of views."""
 
     servers: str
     group: str
     batch_seconds: float
+    types: RowTypes = field(default_factory=dict)
 
 
 def changelog_writer(
-    session: SparkSession, build: Build, reach: Reach, *, rehearsal: bool = False, catch_up: bool = False
+    session: SparkSession, build: Build, reach: Reach, *, rehearsal: bool = False, batches: bool = False
 ) -> DataStreamWriter:
-    """The whole plan of a view, from the source topic to the changelog.
+    """The whole query, from the source topics to the changelog, without a trigger.
 
     rehearsal: read the newest records only and write nothing.
-    catch_up: run micro-batches on what is there now, then end.
+    batches: for micro-batches, which take a limited number of records each.
     """
-    view = build.view
-    name = f"rehearsal of {view.name}" if rehearsal else view.name
-    at_most = _CATCH_UP_BATCH if catch_up else None
-    group = f"{reach.group}.{view.name}"
-    records = plans.read(session, reach.servers, view.source, group, newest=rehearsal, at_most=at_most)
-    schema = plans.value_schema(session, view.source)
-    decoded = plans.observe(plans.decode(records, schema, view), name)
-    view_rows = plans.rows(plans.events(decoded), view)
+    output = build.output
+    name = f"rehearsal of {output.name}" if rehearsal else output.name
+    sources = []
+    for alias, reading in readings(output, reach.types):
+        records = read(
+            session,
+            reach.servers,
+            reading.topic.name,
+            f"{reach.group}.{output.name}",
+            starts=build.starts.get(reading.topic.name),
+            newest=rehearsal,
+            at_most=CATCH_UP_BATCH if batches else None,
+        )
+        decoded = events.decode(records, decoding.schemas(session, reading.topic), reading)
+        sources.append(Decoded(alias, reading, decoded))
+    found = rows_of(output, sources, observed_as=name)
     if rehearsal:
-        view_rows = view_rows.where(plans.never())
-    changes = plans.changes(view_rows, view, build.generation)
-    writer = plans.write(changes, reach.servers, view.changelog).option("checkpointLocation", str(build.checkpoint))
-    writer = writer.queryName(name)
-    if catch_up:
-        return writer.trigger(availableNow=True)
-    interval = f"{round(reach.batch_seconds * 1000)} milliseconds"
+        found = found.where(_never())
+    changelog = changes(found, output.row_key, build.generation)
+    writer = write(changelog, reach.servers, output.changelog).option("checkpointLocation", str(build.checkpoint))
+    return writer.queryName(name)
+
+
+def real_time(writer: DataStreamWriter, batch_seconds: float) -> DataStreamWriter:
+    """Run in real-time mode, with batches of a length."""
+    interval = f"{round(batch_seconds * 1000)} milliseconds"
     # PySpark takes this keyword; its types do not know it yet.
     return writer.trigger(realTime=interval)  # type: ignore[call-overload, no-any-return]
+
+
+def _never() -> Column:
+    """A condition that no row meets, and that the optimizer can't see through."""
+    return F.col(VERSION) < 0
+
+
+def changes(rows: DataFrame, key: tuple[str, ...], generation: int) -> DataFrame:
+    """The changelog records of rows."""
+    row: Column = F.to_json(F.struct(*row_columns(rows)), {"ignoreNullFields": "false"})
+    if PRESENT in rows.columns:
+        row = F.when(F.col(PRESENT), row)
+    timestamp = F.greatest(F.unix_millis(F.col(TIMESTAMP)), F.lit(0))
+    headers = {"g": F.lit(generation), "v": F.col(VERSION), "t": timestamp}
+    for name, column in (("x", EXPIRES), ("p", PARTITION)):
+        if column in rows.columns:
+            headers[name] = F.col(column)
+    return rows.select(
+        key_text(rows, key).alias("key"),
+        row.alias("value"),
+        F.array(*(_header(name, number) for name, number in headers.items())).alias("headers"),
+    )
+
+
+def row_columns(rows: DataFrame) -> list[str]:
+    """The columns that clients see: those with names that a user can give."""
+    return [name for name in rows.columns if not name.startswith("_")]
+
+
+def key_text(rows: DataFrame, key: tuple[str, ...]) -> Column:
+    """The key as text; several columns as a JSON array."""
+    if len(key) == 1:
+        if isinstance(rows.schema[key[0]].dataType, TimestampType):
+            # As in the row's JSON.
+            return F.get_json_object(F.to_json(F.array(F.col(key[0]))), "$[0]")
+        return F.col(key[0]).cast("string")
+    parts: list[Column] = []
+    for name in key:
+        # to_json(array(x)) spells one value as JSON between two brackets, whatever its type.
+        alone = F.to_json(F.array(F.col(name)))
+        parts += [F.lit(",") if parts else F.lit("["), F.substring(alone, F.lit(2), F.length(alone) - 2)]
+    return F.concat(*parts, F.lit("]"))
+
+
+def _header(name: str, number: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), number.cast("string").cast("binary").alias("value"))
+
+
+def write(records: DataFrame, servers: str, topic: str | None) -> DataStreamWriter:
+    """The Kafka sink; without a topic, each record names its own."""
+    writer = (
+        records.writeStream.format("kafka")
+        .outputMode("update")
+        .option("kafka.bootstrap.servers", servers)
+        .option("includeHeaders", "true")
+        .option("kafka.linger.ms", "0")
+        .option("kafka.max.request.size", str(_LONGEST_RECORD))
+    )
+    return writer.option("topic", topic) if topic is not None else writer

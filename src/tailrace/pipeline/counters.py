@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tailrace.pipeline.query import CATCHING_UP, FAILED, LIVE, ViewQuery
+from tailrace.pipeline.pipeline import Pipeline
+from tailrace.pipeline.query import MODES
 
 
 class Counters(Collector):
     """Reads the totals of the running queries when metrics are asked for."""
 
-    def __init__(self, queries: Sequence[ViewQuery]) -> None:
-        self._queries = queries
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -31,15 +32,20 @@ class Counters(Collector):
         )
         mode = GaugeMetricFamily("tailrace_pipeline_mode", "1 for the mode of a view.", labels=["view", "mode"])
         live = GaugeMetricFamily("tailrace_pipeline_live", "1 while a view's query runs.", labels=["view"])
-        for query in self._queries:
-            name = query.build.view.name
+        for name, query in list(self._pipeline.queries.items()):
             inputs.add_metric([name], query.progress.inputs)
             batches.add_metric([name], query.progress.batch + 1)
             for reason, count in query.progress.skipped.items():
                 skipped.add_metric([name, reason], count)
             restarts.add_metric([name], query.restarts)
             lost.add_metric([name], query.progress.lost)
-            for one in (CATCHING_UP, LIVE, FAILED):
+            for one in MODES:
                 mode.add_metric([name, one], query.progress.mode == one)
             live.add_metric([name], 0 if query.reasons() else 1)
-        return [inputs, batches, skipped, restarts, lost, mode, live]
+        letters = CounterMetricFamily(
+            "tailrace_dead_letters", "Records that can't be used.", labels=["topic", "reason"]
+        )
+        for topic, query in list(self._pipeline.dead_letters.items()):
+            for reason, count in query.progress.skipped.items():
+                letters.add_metric([topic, reason], count)
+        return [letters, inputs, batches, skipped, restarts, lost, mode, live]

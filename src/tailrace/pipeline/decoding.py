@@ -8,6 +8,7 @@ or header that is not what was declared is null. Every format is a native Spark 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +34,8 @@ from tailrace.topics import Topic
 
 # No field or column of a user can have a name that starts with _; these are hidden from their SQL by the analysis.
 SKIPPED = "__skipped"
+# The record as it came, where it is carried along.
+RAW = "__raw"
 _PARSED = "__parsed"
 _CORRUPT = "__corrupt"
 _NAMES = "__header_names"
@@ -56,21 +59,34 @@ _JSON = {
     "allowNonNumericNumbers": "false",
     "allowSingleQuotes": "false",
 }
-_HEADERS = "array<struct<key:string,value:binary>>"
+HEADERS = "array<struct<key:string,value:binary>>"
 _PERMISSIVE = {"mode": "PERMISSIVE"}
 # Follows every Avro value, so that a value that ends early or late is seen.
 _MARK = b"\x93tailrac"
 
 
 class SchemaUnusable(Exception):
-    """An Avro schema that can't be read or used; the text says why."""
+    """A schema that can't be read or used; the text says why."""
 
 
-def metadata_schema(topic: Topic) -> StructType:
+@dataclass(frozen=True)
+class Schemas:
+    """What the value and the key of a topic's records decode to."""
+
+    value: StructType
+    key: DataType
+
+
+def schemas(session: SparkSession, topic: Topic) -> Schemas:
+    """The schemas of a topic; raises what `value_schema` and `key_type` raise."""
+    return Schemas(value_schema(session, topic), key_type(session, topic))
+
+
+def metadata_schema(key: DataType) -> StructType:
     """The columns that every record has beside the fields of its value."""
     return StructType(
         [
-            StructField("_key", PLAIN_TYPES.get(topic.key_format, StringType())),
+            StructField("_key", key),
             StructField("_topic", StringType()),
             StructField("_partition", IntegerType()),
             StructField("_offset", LongType()),
@@ -87,16 +103,29 @@ def value_schema(session: SparkSession, topic: Topic) -> StructType:
     """
     if topic.format != "avro":
         return session.createDataFrame([], topic.value or "").schema
-    empty = session.createDataFrame([], "value binary")
-    try:
-        decoded = empty.select(from_avro("value", _wrapped(topic)).alias(_PARSED)).schema[_PARSED].dataType
-    except Py4JJavaError as error:
-        reason = str(error.java_exception.getMessage() or error.java_exception.getClass().getName())
-        raise SchemaUnusable(" ".join(reason.split())) from None
-    schema = decoded["value"].dataType if isinstance(decoded, StructType) else decoded
+    schema = _avro_type(session, avro_schema(topic))
     if not isinstance(schema, StructType):
         raise SchemaUnusable(f"it is a {schema.simpleString()}, not a record")
     return schema
+
+
+def key_type(session: SparkSession, topic: Topic) -> DataType:
+    """What the record key decodes to; raises as `value_schema` does."""
+    if topic.key_format == "json":
+        return session.createDataFrame([], topic.key_schema or "").schema
+    if topic.key_format == "avro":
+        return _avro_type(session, avro_key_schema(topic))
+    return PLAIN_TYPES.get(topic.key_format, StringType())
+
+
+def _avro_type(session: SparkSession, schema: object) -> DataType:
+    empty = session.createDataFrame([], "value binary")
+    try:
+        decoded = empty.select(from_avro("value", _wrapped(schema)).alias(_PARSED)).schema[_PARSED].dataType
+    except Py4JJavaError as error:
+        reason = str(error.java_exception.getMessage() or error.java_exception.getClass().getName())
+        raise SchemaUnusable(" ".join(reason.split())) from None
+    return decoded["value"].dataType if isinstance(decoded, StructType) else decoded
 
 
 def avro_schema(topic: Topic) -> object:
@@ -104,16 +133,26 @@ def avro_schema(topic: Topic) -> object:
 
     A file is read once per process: a query that is started again decodes as it did before.
     """
-    text = (topic.schema or "").strip()
-    if not text.startswith(("{", "[", '"')):
-        text = _file_text(Path(topic.place.file).parent / text)
-    try:
-        schema: object = json.loads(text)
-    except ValueError as error:
-        raise SchemaUnusable(f"it is not JSON: {error}") from None
+    schema = _plain_data(topic, topic.schema)
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SchemaUnusable("its type is not record")
     return schema
+
+
+def avro_key_schema(topic: Topic) -> object:
+    """The declared Avro schema of the key as plain data; raises SchemaUnusable where it can't be read."""
+    return _plain_data(topic, topic.key_schema)
+
+
+def _plain_data(topic: Topic, schema: str | None) -> object:
+    text = (schema or "").strip()
+    if not text.startswith(("{", "[", '"')):
+        text = _file_text(Path(topic.place.file).parent / text)
+    try:
+        found: object = json.loads(text)
+    except ValueError as error:
+        raise SchemaUnusable(f"it is not JSON: {error}") from None
+    return found
 
 
 @cache
@@ -126,51 +165,92 @@ def _file_text(path: Path) -> str:
         raise SchemaUnusable(f"{path} is not UTF-8 text") from None
 
 
-def decode(records: DataFrame, schema: StructType, topic: Topic) -> DataFrame:
-    """The fields of each record's value, its metadata, and why it is skipped."""
+def decode(
+    records: DataFrame, schemas: Schemas, topic: Topic, *, lenient: bool = False, raw: bool = False
+) -> DataFrame:
+    """The fields of each record's value, its metadata, and why it is skipped.
+
+    lenient: take what Spark itself writes, where JSON has no number for NaN and infinity.
+    raw: carry key, value and headers along as they came.
+    """
     # Projections upon each other: what is computed once in one is used many times in the next. Spark leaves out what
     # nobody uses, such as the headers of most views.
-    newest_first = F.reverse(F.coalesce(F.col("headers"), F.array().cast(_HEADERS)))
+    newest_first = F.reverse(F.coalesce(F.col("headers"), F.array().cast(HEADERS)))
     listed = records.withColumns(
         {_NAMES: newest_first.getField("key"), _VALUES: newest_first.getField("value")},
     )
-    parsed = listed.select("value", *_metadata(topic), _parse(schema, topic).alias(_PARSED))
+    schema = schemas.value
+    carried = [F.struct("key", "value", "headers").alias(RAW)] if raw else []
+    parsed = listed.select(
+        "value", *carried, *_metadata(topic, schemas.key), _parse(schema, topic, lenient).alias(_PARSED)
+    )
     value = F.col(f"{_PARSED}.value")
     reason = F.when(F.col("value").isNull(), NULL_VALUE).when(_malformed(schema, topic), MALFORMED)
     return parsed.select(
         *(value.getField(name).alias(name) for name in schema.fieldNames()),
-        *metadata_schema(topic).fieldNames(),
+        *metadata_schema(schemas.key).fieldNames(),
         reason.alias(SKIPPED),
+        *([RAW] if raw else []),
     )
 
 
-def _parse(schema: StructType, topic: Topic) -> Column:
+def _parse(schema: StructType, topic: Topic, lenient: bool) -> Column:
     """A struct whose `value` holds the fields; `_malformed` knows what else is in it."""
     if topic.format == "json":
-        # Spark's parser stops after the first JSON value. Wrapped like this, whatever follows it spoils `whole`.
-        wrapped = F.concat(F.lit('{"value":'), F.col("value").cast("string"), F.lit(',"whole":true}'))
-        wrapper = StructType([StructField("value", schema), StructField("whole", BooleanType())])
-        return F.from_json(wrapped, wrapper.add(_CORRUPT, StringType()), _JSON)
+        return _json(F.col("value"), schema, lenient)
     if topic.format == "avro":
-        return from_avro(F.concat(F.col("value"), F.lit(_MARK)), _wrapped(topic), _PERMISSIVE)
+        return _avro(F.col("value"), avro_schema(topic))
     (name,) = schema.fieldNames()
     return F.struct(F.struct(_plain(F.col("value"), topic.format).alias(name)).alias("value"))
 
 
+def _json(data: Column, schema: StructType, lenient: bool = False) -> Column:
+    # Spark's parser stops after the first JSON value. Wrapped like this, whatever follows it spoils `whole`.
+    wrapped = F.concat(F.lit('{"value":'), data.cast("string"), F.lit(',"whole":true}'))
+    wrapper = StructType([StructField("value", schema), StructField("whole", BooleanType())])
+    options = {**_JSON, "allowNonNumericNumbers": "true"} if lenient else _JSON
+    return F.from_json(wrapped, wrapper.add(_CORRUPT, StringType()), options)
+
+
+def _avro(data: Column, schema: object) -> Column:
+    return from_avro(F.concat(data, F.lit(_MARK)), _wrapped(schema), _PERMISSIVE)
+
+
 def _malformed(schema: StructType, topic: Topic) -> Column:
-    value = F.col(f"{_PARSED}.value")
+    parsed = F.col(_PARSED)
+    value = parsed.getField("value")
     if topic.format == "json":
-        whole, corrupt = F.col(f"{_PARSED}.whole"), F.col(f"{_PARSED}.{_CORRUPT}")
-        utf8 = F.is_valid_utf8(F.col("value").cast("string"))
-        return value.isNull() | whole.isNull() | corrupt.isNotNull() | ~utf8
+        return _malformed_json(F.col("value"), parsed)
     if topic.format == "avro":
-        malformed = ~F.col(f"{_PARSED}.whole").eqNullSafe(F.lit(_MARK))
+        malformed = _malformed_avro(parsed)
         for field in schema.fields:
             if isinstance(field.dataType, StringType):
                 malformed = malformed | F.coalesce(~F.is_valid_utf8(value.getField(field.name)), F.lit(False))
         return malformed
     (name,) = schema.fieldNames()
     return value.getField(name).isNull()
+
+
+def _malformed_json(data: Column, parsed: Column) -> Column:
+    value, whole, corrupt = parsed.getField("value"), parsed.getField("whole"), parsed.getField(_CORRUPT)
+    return value.isNull() | whole.isNull() | corrupt.isNotNull() | ~F.is_valid_utf8(data.cast("string"))
+
+
+def _malformed_avro(parsed: Column) -> Column:
+    return ~parsed.getField("whole").eqNullSafe(F.lit(_MARK))
+
+
+def _key(topic: Topic, type: DataType) -> Column:
+    """The record key, null where it is not what was declared."""
+    data = F.col("key")
+    if topic.key_format == "json" and isinstance(type, StructType):
+        parsed = _json(data, type)
+        return F.when(~_malformed_json(data, parsed), parsed.getField("value"))
+    if topic.key_format == "avro":
+        parsed = _avro(data, avro_key_schema(topic))
+        value = F.when(~_malformed_avro(parsed), parsed.getField("value"))
+        return F.try_validate_utf8(value) if isinstance(type, StringType) else value
+    return _plain(data, topic.key_format)
 
 
 def _plain(data: Column, format: str) -> Column:
@@ -186,9 +266,9 @@ def _plain(data: Column, format: str) -> Column:
     return data
 
 
-def _metadata(topic: Topic) -> list[Column]:
+def _metadata(topic: Topic, key: DataType) -> list[Column]:
     return [
-        _plain(F.col("key"), topic.key_format).alias("_key"),
+        _key(topic, key).alias("_key"),
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
@@ -211,12 +291,12 @@ def _headers() -> Column:
     return F.map_from_arrays(distinct, F.transform(distinct, text))
 
 
-def _wrapped(topic: Topic) -> str:
-    """The topic's Avro schema inside a record that ends with the mark.
+def _wrapped(schema: object) -> str:
+    """An Avro schema inside a record that ends with the mark.
 
     For bytes that it can't decode Spark gives a record of nulls, which a good record may be as well; inside the
     wrapper the two differ. The wrapper has no namespace, so that names in the schema mean what they did.
     """
     mark = {"type": "fixed", "name": "tailrace_mark", "size": len(_MARK)}
-    fields = [{"name": "value", "type": avro_schema(topic)}, {"name": "whole", "type": mark}]
+    fields = [{"name": "value", "type": schema}, {"name": "whole", "type": mark}]
     return json.dumps({"type": "record", "name": "tailrace_record", "fields": fields})

@@ -1,7 +1,8 @@
-"""One view's streaming query: started, watched, switched between its two modes, started again after a failure.
+"""One streaming query: started, watched, switched between its two modes, started again after a failure.
 
 Catching up: micro-batches on everything that is there, several times faster than real time. Live: real-time mode, every
-row within milliseconds. Both run on the same checkpoint, and a view goes from one to the other by its backlog.
+row within milliseconds; or micro-batches one after the other, where that is what was declared. All run on the same
+checkpoint, and a view goes from one to the other by its backlog.
 
 Real-time mode saves offsets and state at the end of each batch. A crash, a stop or a switch repeats the open batch: its
 changes are written again with the same versions at newer offsets, and everything downstream skips them.
@@ -16,21 +17,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace.catalog import Progress
 from tailrace.errors import Unreachable
 from tailrace.kafka.groups import Group
-from tailrace.pipeline import plans
+from tailrace.pipeline import events
 from tailrace.pipeline.backlog import MANY, backlog, lost
-from tailrace.pipeline.builds import Build
-from tailrace.pipeline.changelog import Reach, changelog_writer
 
 log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF = 1.0
 _LONGEST_BACKOFF = 60.0
+# So many failures without a batch in between are not an accident any more.
+_POISONED = 5
 # A stop waits for the end of a batch that is this near, in seconds and as a share of the batch's length.
 _NEAR = 5.0
 _NEAR_SHARE = 0.1
@@ -38,7 +40,9 @@ _BOUNDARY = 2.0
 
 CATCHING_UP = "catching-up"
 LIVE = "live"
+BATCHES = "micro-batch"
 FAILED = "failed"
+MODES = (CATCHING_UP, LIVE, BATCHES, FAILED)
 
 
 @dataclass(frozen=True)
@@ -54,28 +58,42 @@ class Survey:
         return self.waiting > MANY or self.lost > 0
 
 
-class ViewQuery:
-    """The query of one build of a view. `watch` is to be called about once a second."""
+@dataclass(frozen=True)
+class Task:
+    """What a query is to do.
 
-    def __init__(
-        self,
-        session: SparkSession,
-        build: Build,
-        reach: Reach,
-        partitions: Mapping[str, int],
-        progress: Progress,
-        report: Callable[[Progress], None],
-    ) -> None:
-        self.build = build
+    `writer` gives the query for a mode, ready to be started. `live` is the mode that it runs in when it has caught up.
+    `group` is the consumer group for lag tools, `partitions` those of each topic. `building`: it must catch up in any
+    case, and says so by `caught_up`, because readers wait for it. `learn` is asked what to do about a failure: True
+    where its cause is removed, and the query may start again at once.
+    """
+
+    name: str
+    subject: str
+    writer: Callable[[str], DataStreamWriter]
+    live: str
+    batch_seconds: float
+    servers: str
+    group: str
+    partitions: Mapping[str, int]
+    building: bool = False
+    caught_up: Callable[[], None] = lambda: None
+    learn: Callable[[str], bool] = lambda _: False
+
+
+class Query:
+    """The query of a task. `watch` is to be called about once a second."""
+
+    def __init__(self, task: Task, progress: Progress, report: Callable[[Progress], None]) -> None:
+        self.task = task
         self.restarts = 0
         self.progress = replace(progress, mode="")
-        self._session = session
-        self._reach = reach
-        self._partitions = partitions
-        self._group = Group(reach.servers, f"{reach.group}.{build.view.name}")
+        self._group = Group(task.servers, task.group)
         self._report = report
         self._query: StreamingQuery | None = None
+        self._building = task.building
         self._failure: str | None = None
+        self._failures = 0
         self._start_at = 0.0
         self._batch_began = 0.0
         self._backoff = _FIRST_BACKOFF
@@ -87,8 +105,8 @@ class ViewQuery:
 
     @property
     def live(self) -> bool:
-        """Whether rows flow in real time."""
-        return self.progress.mode == LIVE and not self.reasons()
+        """Whether rows flow as they should."""
+        return self.progress.mode == self.task.live and not self.reasons()
 
     def watch(self) -> None:
         """Start the query where it is due, report finished batches, switch modes, notice a failure."""
@@ -102,28 +120,33 @@ class ViewQuery:
             if ended:
                 self._end(self._query)
             elif advanced and self.progress.mode == LIVE and self._survey().behind:
-                log.warning("view %s: has fallen behind, and catches up in micro-batches", self.build.view.name)
+                log.warning("%s: has fallen behind, and catches up in micro-batches", self.task.subject)
                 self._query.stop()
                 self._query = None
         except (PySparkException, Unreachable) as error:
             self._fail(str(error))
 
     def reasons(self) -> list[str]:
-        """Why the view is not current; empty where it is."""
-        name = self.build.view.name
+        """Why the query is not current; empty where it is."""
+        subject = self.task.subject
         if self._failure is not None and self._query is None:
-            return [f"view {name}: failed and will be started again: {self._failure}"]
+            again = "will be started again"
+            if self._failures >= _POISONED:
+                again = f"has failed {self._failures} times in a row: correct its declaration or its data"
+            return [f"{subject}: failed and {again}: {self._failure}"]
         if self.progress.mode == CATCHING_UP:
-            return [f"view {name}: is catching up"]
-        if self._query is None or not self._query.status["isTriggerActive"]:
-            return [f"view {name}: is starting"]
+            return [f"{subject}: is catching up"]
+        if self._query is None:
+            return [f"{subject}: is starting"]
+        if self.progress.mode == LIVE and not self._query.status["isTriggerActive"]:
+            return [f"{subject}: is starting"]
         return []
 
     def near_boundary(self) -> bool:
         """Whether the open batch is about to end: a stop just after it repeats little."""
         if self._query is None or self.progress.mode != LIVE or self._take_progress(self._query):
             return False
-        length = self._reach.batch_seconds
+        length = self.task.batch_seconds
         left = self._batch_began + length - time.monotonic()
         return -_BOUNDARY < left < min(_NEAR, length * _NEAR_SHARE)
 
@@ -138,13 +161,13 @@ class ViewQuery:
     def _start(self) -> None:
         """Start in the mode that the backlog asks for."""
         survey = self._survey()
-        mode = CATCHING_UP if survey.behind else LIVE
-        writer = changelog_writer(self._session, self.build, self._reach, catch_up=survey.behind)
-        self._query = writer.start()
+        behind = self._building or (survey.behind and self.task.live == LIVE)
+        mode = CATCHING_UP if behind else self.task.live
+        self._query = self.task.writer(mode).start()
         self._batch_began = time.monotonic()
         self._failure = None
-        name, generation = self.build.view.name, self.build.generation
-        log.info("view %s: generation %d is %s, %d records behind", name, generation, mode, survey.waiting)
+        generation = self.progress.generation
+        log.info("%s: generation %d is %s, %d records behind", self.task.subject, generation, mode, survey.waiting)
         self._tell(replace(self.progress, mode=mode))
 
     def _end(self, query: StreamingQuery) -> None:
@@ -153,39 +176,40 @@ class ViewQuery:
         self._query = None
         if error is not None or self.progress.mode != CATCHING_UP:
             self._fail(str(error) if error is not None else "the query ended")
+        elif self._building:
+            self.task.caught_up()
+            self._building = False
 
     def _survey(self) -> Survey:
         """Compare what is processed with what the topics hold; records that are gone are told loudly, once."""
-        processed = {t: {int(p): o for p, o in found.items()} for t, found in self.progress.offsets.items()}
-        bounds = self._group.bounds(self._partitions)
+        processed = self.progress.processed
+        bounds = self._group.bounds(self.task.partitions)
         survey = Survey(backlog(processed, bounds), lost(processed, bounds))
         if survey.lost:
             log.error(
-                "view %s: %d records were removed from %s by retention before they were read; the view lacks them",
-                self.build.view.name,
+                "%s: %d records were removed from %s by retention before they were read; the view lacks them",
+                self.task.subject,
                 survey.lost,
                 ", ".join(bounds),
             )
-            self._tell(
-                replace(
-                    self.progress,
-                    lost=self.progress.lost + survey.lost,
-                    offsets={
-                        topic: {
-                            str(p): max(first, processed.get(topic, {}).get(p, first)) for p, (first, _) in of.items()
-                        }
-                        for topic, of in bounds.items()
-                    },
-                )
-            )
+            offsets = {
+                topic: {str(p): max(first, processed.get(topic, {}).get(p, first)) for p, (first, _) in of.items()}
+                for topic, of in bounds.items()
+            }
+            self._tell(replace(self.progress, lost=self.progress.lost + survey.lost, offsets=offsets))
         return survey
 
     def _fail(self, text: str) -> None:
         self._query = None
         self._failure = text.splitlines()[0] if text else "unknown"
         self.restarts += 1
+        if self.task.learn(text):
+            self._start_at = 0.0
+            log.warning("%s: starts again with what it has learned: %s", self.task.subject, self._failure)
+            return
+        self._failures += 1
         self._start_at = time.monotonic() + self._backoff
-        log.error("view %s failed, next start in %.0f s: %s", self.build.view.name, self._backoff, text)
+        log.error("%s failed, next start in %.0f s: %s", self.task.subject, self._backoff, text)
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
         self._tell(replace(self.progress, mode=FAILED))
 
@@ -200,25 +224,37 @@ class ViewQuery:
             return False
         progress = self.progress
         for batch in query.recentProgress:
-            observed = batch.observedMetrics.get(self.build.view.name)
-            if batch.batchId <= progress.batch or observed is None:
-                continue
-            progress = replace(
-                progress,
-                batch=batch.batchId,
-                inputs=progress.inputs + observed["inputs"],
-                skipped={reason: progress.skipped.get(reason, 0) + observed[reason] for reason in plans.REASONS},
-                offsets=json.loads(batch.sources[0].endOffset),
-            )
-            self._backoff = _FIRST_BACKOFF
-            log.debug("view %s: batch %d: %s", self.build.view.name, batch.batchId, batch.durationMs)
+            if batch.batchId > progress.batch and any(source.endOffset for source in batch.sources):
+                progress = _with_batch(progress, batch, self.task.name)
+                log.debug("%s: batch %d: %s", self.task.subject, batch.batchId, batch.durationMs)
         if progress is self.progress:
             return False
+        self._backoff, self._failures = _FIRST_BACKOFF, 0
         self._batch_began = time.monotonic()
         self._tell(progress)
         try:
-            self._group.commit({t: {int(p): o for p, o in found.items()} for t, found in progress.offsets.items()})
+            self._group.commit(progress.processed)
         except Unreachable as error:
             # Only lag tools read them; the next batch brings newer ones.
-            log.warning("view %s: offsets were not committed: %s", self.build.view.name, error)
+            log.warning("%s: offsets were not committed: %s", self.task.subject, error)
         return True
+
+
+def _with_batch(progress: Progress, batch: StreamingQueryProgress, name: str) -> Progress:
+    """The totals with one more batch; what is observed has the query's name, with a suffix for all but the first."""
+    inputs, skipped = progress.inputs, dict(progress.skipped)
+    for observed_as, observed in batch.observedMetrics.items():
+        if observed_as != name and not observed_as.startswith(f"{name}/"):
+            continue
+        if observed_as != f"{name}/transformed":
+            inputs += observed["inputs"]
+        for reason in events.REASONS:
+            skipped[reason] = skipped.get(reason, 0) + observed[reason]
+    late = sum(operator.numRowsDroppedByWatermark for operator in batch.stateOperators)
+    if late:
+        skipped[events.LATE] = skipped.get(events.LATE, 0) + late
+    offsets = dict(progress.offsets)
+    for source in batch.sources:
+        if source.endOffset:
+            offsets.update(json.loads(source.endOffset))
+    return replace(progress, batch=batch.batchId, inputs=inputs, skipped=skipped, offsets=offsets)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.pipeline.builds import Build
-from tailrace.pipeline.changelog import Reach, changelog_writer
+from tailrace.pipeline.changelog import Reach, changelog_writer, real_time
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Rehearsal:
         self._session = session
         self._waiting = list(builds)
         self._batches = max(_FEWEST, BATCHES // max(1, len(builds)))
-        self._reach = Reach(reach.servers, f"{reach.group}.rehearsal", _BATCH_SECONDS)
+        self._reach = Reach(reach.servers, f"{reach.group}.rehearsal", _BATCH_SECONDS, reach.types)
         self._query: StreamingQuery | None = None
         self._scratch = scratch
 
@@ -54,8 +54,9 @@ class Rehearsal:
             self._query = None
 
     def _start(self, build: Build) -> None:
-        rehearsed = Build(build.view, 0, self._scratch / f"rehearsal-{build.view.name}")
-        self._query = changelog_writer(self._session, rehearsed, self._reach, rehearsal=True).start()
+        rehearsed = Build(build.output, 0, self._scratch / f"rehearsal-{build.output.name}")
+        writer = changelog_writer(self._session, rehearsed, self._reach, rehearsal=True)
+        self._query = real_time(writer, self._reach.batch_seconds).start()
 
     def _look(self, query: StreamingQuery) -> None:
         newest = query.lastProgress

@@ -1,0 +1,123 @@
+"""Dead letters: every record that can't be used, byte for byte, on `<topic>.dead-letters` with where from and why.
+
+A query per topic, in micro-batches, beside the views: it decodes as they do and keeps what they skip. A record that
+some views can use and others can't is among them, too, with the names of those that can't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
+
+from tailrace.pipeline import decoding, events
+from tailrace.pipeline.changelog import CATCH_UP_BATCH, Reach, write
+from tailrace.pipeline.decoding import RAW, SKIPPED, Schemas
+from tailrace.pipeline.events import KEPT, ORDER
+from tailrace.pipeline.reading import Reading, read
+from tailrace.views import Feed, View
+
+SUFFIX = ".dead-letters"
+# Added to the headers of a dead letter.
+HEADERS = ("error", "topic", "partition", "offset", "timestamp", "views")
+_EVERY = "5 seconds"
+_BASE = "__base"
+_VIEWS = "__views"
+
+
+def dead_letter_topic(topic: str) -> str:
+    """Where the dead letters of a topic go."""
+    return topic + SUFFIX
+
+
+def dead_letter_writer(
+    session: SparkSession,
+    declared: Reading,
+    outputs: Sequence[tuple[View | Feed, Reading]],
+    reach: Reach,
+    checkpoint: Path,
+) -> DataStreamWriter:
+    """The query that keeps the dead letters of one topic; `outputs` are computed from it, each with its own steps."""
+    name = dead_letter_topic(declared.topic.name)
+    records = read(session, reach.servers, declared.topic.name, f"{reach.group}.{name}", at_most=CATCH_UP_BATCH)
+    schemas = decoding.schemas(session, declared.topic)
+    decoded = decoding.decode(records, schemas, declared.topic, raw=True)
+    marked = events.observe(bad_for(decoded, declared, outputs), name)
+    writer = write(letters(marked, declared, schemas), reach.servers, name)
+    return writer.option("checkpointLocation", str(checkpoint)).queryName(name).trigger(processingTime=_EVERY)
+
+
+def bad_for(decoded: DataFrame, declared: Reading, outputs: Sequence[tuple[View | Feed, Reading]]) -> DataFrame:
+    """Mark every record that the topic's format or rule, or one of the outputs, has no use for."""
+    frame = events.unusable(events.stepped(decoded, declared), declared.key, None, table=declared.is_table)
+    frame = frame.withColumn(_VIEWS, F.array().cast("array<string>")).drop(KEPT, ORDER)
+    for output, reading in outputs:
+        if output.transform is not None or reading.is_table:
+            # What a transform makes of a record is not the record any more; a table's key is known already.
+            continue
+        frame = _bad_for_one(frame, output, reading)
+    return frame
+
+
+def _bad_for_one(frame: DataFrame, output: View | Feed, reading: Reading) -> DataFrame:
+    """Steps may rename and replace columns, so each output starts from the columns as they were."""
+    base = frame.columns
+    at = output.window.at if isinstance(output, View) and output.window is not None else None
+    stepped = frame.withColumn(_BASE, F.struct(*base)).withColumn(KEPT, F.col(SKIPPED).isNull())
+    for step in reading.topic.steps:
+        stepped = events.after(stepped, step)
+    marked = events.unusable(stepped, output.key, at).select(_BASE, F.col(SKIPPED).alias("__why"))
+    kept = {name: F.col(f"{_BASE}.{name}") for name in base}
+    why = F.col("__why")
+    news = why.isin(events.NO_KEY, events.NO_TIME)
+    kept[SKIPPED] = F.coalesce(kept[SKIPPED], F.when(news, why))
+    kept[_VIEWS] = F.when(news, F.array_append(kept[_VIEWS], F.lit(output.name))).otherwise(kept[_VIEWS])
+    return marked.select(*(column.alias(name) for name, column in kept.items()))
+
+
+def letters(marked: DataFrame, declared: Reading, schemas: Schemas) -> DataFrame:
+    """The records to write: key, value and headers as they came, and headers that say where from and why."""
+    said: dict[str, Column] = {
+        "error": _error(declared, schemas),
+        "topic": F.col("_topic"),
+        "partition": F.col("_partition"),
+        "offset": F.col("_offset"),
+        "timestamp": F.unix_millis("_timestamp"),
+        "views": F.array_join(_VIEWS, ","),
+    }
+    added = F.array(
+        *(
+            F.struct(F.lit(f"tailrace.{name}").alias("key"), column.cast("string").cast("binary").alias("value"))
+            for name, column in said.items()
+        )
+    )
+    return marked.where(F.col(SKIPPED).isNotNull()).select(
+        F.col(f"{RAW}.key").alias("key"),
+        F.col(f"{RAW}.value").alias("value"),
+        F.concat(F.coalesce(F.col(f"{RAW}.headers"), F.array().cast(decoding.HEADERS)), added).alias("headers"),
+    )
+
+
+def _error(declared: Reading, schemas: Schemas) -> Column:
+    topic = declared.topic
+    expected = f"{topic.format} of {_fields(schemas.value)}"
+    texts = {
+        decoding.NULL_VALUE: f"expected {expected}, got a record without a value",
+        decoding.MALFORMED: f"expected {expected}",
+        events.BROKEN_RULE: f"expected {topic.expect}",
+        events.NO_KEY: "expected a value in every key column",
+        events.NO_TIME: "expected a value in the time column",
+    }
+    found = F.col(SKIPPED)
+    for reason, text in texts.items():
+        found = F.when(F.col(SKIPPED) == reason, F.lit(f"{reason}: {text}")).otherwise(found)
+    return found
+
+
+def _fields(schema: StructType) -> str:
+    text = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+    return text if len(text) <= 500 else text[:500] + "…"

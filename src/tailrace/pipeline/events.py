@@ -1,0 +1,137 @@
+"""Events: from decoded records to what a view is computed from.
+
+    decode    the value's fields, the record's metadata, what the steps make of them, and why a record is skipped
+              (null where it is not)
+    observe   count what is skipped, by reason
+    events    what is left of a topic: not skipped, not repeated, and every condition holds
+    values    what is left of a table: the value of each record, or that the key is gone
+
+Every step is a native Spark expression; nothing runs in Python per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tailrace import durations
+from tailrace.pipeline import decoding
+from tailrace.pipeline.decoding import MALFORMED, NULL_VALUE, SKIPPED, TIMESTAMP, Schemas
+from tailrace.pipeline.reading import Reading, key_columns, order
+from tailrace.topics import Dedupe, Step, Where
+
+# What conditions have let through so far; of a table, whether the key holds a row.
+KEPT = "__kept"
+# How new a value of a table is.
+ORDER = "__order"
+# Where a topic is deduplicated: what was kept until then, and what tells an event from others.
+_SEEN = "__seen"
+_IDENTITY = "__identity"
+
+# Why a record is skipped; the words that metrics, status and dead letters show.
+BROKEN_RULE = "broken-rule"
+NO_KEY = "no-key"
+NO_TIME = "no-time"
+REASONS = (NULL_VALUE, MALFORMED, BROKEN_RULE, NO_KEY, NO_TIME)
+# Too old for a window or for what a dedupe remembers. Only Spark knows; see `query`.
+LATE = "late"
+
+
+def decode(records: DataFrame, schemas: Schemas, reading: Reading) -> DataFrame:
+    """The columns of each record after the steps, and why it is skipped."""
+    return stepped(decoding.decode(records, schemas, reading.topic, lenient=bool(reading.ranked)), reading)
+
+
+def stepped(decoded: DataFrame, reading: Reading) -> DataFrame:
+    """Apply the rule and the steps of a topic.
+
+    Conditions are kept as a flag, so that what is skipped can be counted where all columns are known. An expression is
+    computed only for records that all conditions before it let through.
+    """
+    topic = reading.topic
+    if reading.is_table:
+        here = ~F.col(SKIPPED).eqNullSafe(F.lit(NULL_VALUE))
+        decoded = decoded.withColumns({KEPT: here, ORDER: order(reading)})
+        decoded = decoded.withColumn(SKIPPED, F.when(F.col(KEPT), F.col(SKIPPED)))
+        decoded = decoded.withColumns(key_columns(reading))
+    else:
+        decoded = decoded.withColumn(KEPT, F.lit(True))
+    if topic.expect is not None:
+        met = F.coalesce(F.expr(topic.expect), F.lit(False))
+        broken = F.when(F.col(SKIPPED).isNull() & F.col(KEPT) & ~met, BROKEN_RULE)
+        decoded = decoded.withColumn(SKIPPED, F.coalesce(F.col(SKIPPED), broken))
+    decoded = decoded.withColumn(KEPT, F.col(KEPT) & F.col(SKIPPED).isNull())
+    for step in topic.steps:
+        decoded = after(decoded, step)
+    return decoded
+
+
+def after(decoded: DataFrame, step: Step) -> DataFrame:
+    """The columns after one more step."""
+    if isinstance(step, Where):
+        return decoded.withColumn(KEPT, F.when(F.col(KEPT), F.expr(step.condition)).eqNullSafe(F.lit(True)))
+    if isinstance(step, Dedupe):
+        if not step.remembers:
+            return decoded
+        return decoded.withColumns({_SEEN: F.col(KEPT), _IDENTITY: F.when(F.col(KEPT), _identity(step))})
+    return decoded.withColumns({name: F.when(F.col(KEPT), F.expr(sql)) for name, sql in step.columns})
+
+
+def _identity(step: Dedupe) -> Column:
+    """What repeated events have in common; an event that lacks some of it has an identity of its own."""
+    ids = [F.col(name) for name in step.by] or [F.col("_headers").getItem(step.header)]
+    lacking = F.lit(False)
+    for column in ids:
+        lacking = lacking | column.isNull()
+    alone = F.when(lacking, F.struct("_topic", "_partition", "_offset"))
+    return F.struct(*(column.alias(f"by_{place}") for place, column in enumerate(ids)), alone.alias("alone"))
+
+
+def unusable(decoded: DataFrame, key: Sequence[str], at: str | None, *, table: bool = False) -> DataFrame:
+    """Mark what has no value in a key column, or no time where one is needed."""
+    keyless = F.lit(False)
+    for name in key:
+        keyless = keyless | F.col(name).isNull()
+    considered = F.col(SKIPPED).isNull() if table else F.col(KEPT)
+    reason = F.when(considered & keyless, NO_KEY)
+    if at is not None:
+        reason = reason.when(considered & F.col(at).isNull(), NO_TIME)
+    return decoded.withColumn(SKIPPED, reason.otherwise(F.col(SKIPPED)))
+
+
+def remarked(events: DataFrame, key: Sequence[str], at: str | None) -> DataFrame:
+    """Events that went through a transform, marked anew."""
+    kept = events.withColumns({KEPT: F.lit(True), SKIPPED: F.lit(None).cast("string")})
+    return unusable(kept, key, at)
+
+
+def observe(decoded: DataFrame, name: str) -> DataFrame:
+    """Count the records, and those that are skipped by reason, under a name."""
+    counts = [F.count_if(F.col(SKIPPED).eqNullSafe(F.lit(reason))).alias(reason) for reason in REASONS]
+    return decoded.observe(name, F.count(F.lit(1)).alias("inputs"), *counts)
+
+
+def events(decoded: DataFrame, reading: Reading) -> DataFrame:
+    """The records that are not skipped and meet every condition of the topic, repeated ones once."""
+    kept = decoded.where(F.col(SKIPPED).isNull())
+    if _IDENTITY in decoded.columns:
+        kept = _first_of_each(kept.where(F.col(_SEEN)), dedupe(reading))
+    return kept.where(F.col(KEPT)).drop(SKIPPED, KEPT, _SEEN, _IDENTITY)
+
+
+def _first_of_each(kept: DataFrame, step: Dedupe | None) -> DataFrame:
+    if step is None or step.within is None:
+        return kept.dropDuplicates([_IDENTITY])
+    return kept.withWatermark(TIMESTAMP, durations.spark_text(step.within)).dropDuplicatesWithinWatermark([_IDENTITY])
+
+
+def dedupe(reading: Reading) -> Dedupe | None:
+    """The step of a topic that remembers events, where it has one."""
+    return next((step for step in reading.topic.steps if isinstance(step, Dedupe) and step.remembers), None)
+
+
+def values(decoded: DataFrame) -> DataFrame:
+    """The records of a table that are not skipped, with whether the key holds a row from then on."""
+    return decoded.where(F.col(SKIPPED).isNull()).drop(SKIPPED)

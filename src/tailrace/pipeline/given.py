@@ -1,0 +1,184 @@
+"""A view on given records, in one batch and without Kafka: the same plan from the decoded record on."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from functools import cache
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DoubleType, LongType, StructType
+
+from tailrace.catalog import Column
+from tailrace.dev import jars
+from tailrace.pipeline import decoding, events
+from tailrace.pipeline.changelog import changes, row_columns
+from tailrace.pipeline.decoding import SKIPPED, Schemas
+from tailrace.pipeline.plan import Decoded, rows_of
+from tailrace.pipeline.reading import Reading, reading
+from tailrace.pipeline.session import start_session
+from tailrace.testing import Given, Record
+from tailrace.topics import Topic
+from tailrace.views import Changelog, Feed, Source, View
+
+_KAFKA = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+    "headers array<struct<key: string, value: binary>>"
+)
+
+
+def rows(output: View | Feed, given: Given) -> list[dict[str, Any]]:
+    """See `tailrace.testing.rows`."""
+    _known(output, given)
+    found = changes(_rows(output, given), output.row_key, 1)
+    taken = [(row.key, int(_header(row.headers, "v")), row.value) for row in found.collect()]
+    if isinstance(output, Feed):
+        return [json.loads(value) for _, _, value in sorted(taken, key=lambda change: change[1])]
+    newest: dict[str, tuple[int, str | None]] = {}
+    for key, version, value in taken:
+        if key not in newest or version > newest[key][0]:
+            newest[key] = (version, value)
+    return [json.loads(value) for _, (_, value) in sorted(newest.items()) if value is not None]
+
+
+def skipped(output: View | Feed, given: Given) -> dict[str, int]:
+    """See `tailrace.testing.skipped`."""
+    _known(output, given)
+    total: dict[str, int] = {}
+    for _, source in output.sources:
+        found = _decoded(source, given)
+        key = found.reading.key or (output.key if output.transform is None else ())
+        at = output.window.at if isinstance(output, View) and output.window is not None else None
+        marked = events.unusable(found.frame, key, at, table=found.reading.is_table)
+        for row in marked.groupBy(SKIPPED).count().collect():
+            if row[SKIPPED] is not None:
+                total[row[SKIPPED]] = total.get(row[SKIPPED], 0) + row["count"]
+    return total
+
+
+def _rows(output: View | Feed, given: Given) -> DataFrame:
+    sources = []
+    for alias, source in output.sources:
+        sources.append(replace(_decoded(source, given), alias=alias))
+    return rows_of(output, sources)
+
+
+def _decoded(source: Source, given: Given) -> Decoded:
+    session = _session()
+    if isinstance(source, Changelog):
+        parent = _rows(source.view, given)
+        types = tuple(Column(name, parent.schema[name].dataType.simpleString()) for name in row_columns(parent))
+        found = reading(source, {source.view.name: types})
+        records = changes(parent, source.view.row_key, 1).select(
+            F.col("key").cast("binary"),
+            F.col("value").cast("binary"),
+            F.lit(found.topic.name).alias("topic"),
+            F.lit(0).alias("partition"),
+            F.monotonically_increasing_id().alias("offset"),
+            F.timestamp_millis(F.lit(0)).alias("timestamp"),
+            "headers",
+        )
+        return Decoded("", found, events.decode(records, decoding.schemas(session, found.topic), found))
+    found = reading(source, {})
+    schemas = decoding.schemas(session, found.topic)
+    listed = [one if isinstance(one, Record) else Record(one) for one in given.get(found.topic.name, ())]
+    if any(isinstance(record.value, bytes) for record in listed):
+        topic = found.topic
+    else:
+        topic = replace(found.topic, format="json", **_key_as(schemas.key, found.topic))
+    lines = list(_encoded(listed, found, schemas, topic))
+    frame = session.createDataFrame(lines, _KAFKA)
+    decoded = decoding.decode(frame, schemas, topic, lenient=True)
+    return Decoded("", found, events.stepped(decoded, found))
+
+
+def _encoded(records: Sequence[Record], found: Reading, schemas: Schemas, topic: Topic) -> Iterator[tuple[Any, ...]]:
+    for offset, record in enumerate(records):
+        key = record.key
+        if key is None and found.is_table and isinstance(record.value, Mapping):
+            values = [record.value.get(name) for name in found.key]
+            plain = len(found.key) == 1 and not isinstance(schemas.key, StructType)
+            key = values[0] if plain else dict(zip(found.key, values, strict=True))
+        headers = [(name, value.encode()) for name, value in record.headers.items()]
+        yield (
+            _key_bytes(key, topic.key_format),
+            _value_bytes(record.value, found, schemas.value),
+            topic.name,
+            record.partition,
+            offset,
+            record.timestamp,
+            headers,
+        )
+
+
+def _value_bytes(value: Mapping[str, Any] | bytes | None, found: Reading, schema: StructType) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    known = {*schema.fieldNames(), *found.key}
+    if unknown := sorted(set(value) - known):
+        raise ValueError(
+            f"topic {found.topic.name!r}: expected the fields {', '.join(sorted(known))}, got {', '.join(unknown)}"
+        )
+    return json.dumps(dict(value), default=_plain).encode()
+
+
+def _key_bytes(key: Any, format: str) -> bytes | None:
+    if key is None or isinstance(key, bytes):
+        return key
+    if format == "long":
+        return struct.pack(">q", key)
+    if format == "double":
+        return struct.pack(">d", key)
+    if format == "json":
+        return json.dumps(key, default=_plain).encode()
+    return str(key).encode()
+
+
+def _key_as(type: DataType, topic: Topic) -> dict[str, Any]:
+    """How a key that is given as a Python value is written, where its own format is Avro."""
+    if topic.key_format != "avro":
+        return {}
+    if isinstance(type, StructType):
+        return {"key_format": "json"}
+    plain = "long" if isinstance(type, LongType) else "double" if isinstance(type, DoubleType) else "string"
+    return {"key_format": plain}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+def _header(headers: Sequence[Any], name: str) -> bytes:
+    return next(bytes(header["value"]) for header in headers if header["key"] == name)
+
+
+def _known(output: View | Feed, given: Given) -> None:
+    """Raise ValueError for a topic that the output does not read."""
+    read: set[str] = set()
+    waiting = list(output.sources)
+    while waiting:
+        _, source = waiting.pop()
+        if isinstance(source, Changelog):
+            waiting += source.view.sources
+        else:
+            read.add(source.name)
+    if unknown := sorted(set(given) - read):
+        raise ValueError(
+            f"{output.name!r}: expected records of {', '.join(sorted(read))}, got some of {', '.join(unknown)}"
+        )
+
+
+@cache
+def _session() -> SparkSession:
+    """One session for the process; its JVM ends with it."""
+    return start_session("testing", slots=1, state_partitions=1, jars=jars.ensure("spark"), quiet=True)

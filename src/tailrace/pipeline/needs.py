@@ -1,0 +1,62 @@
+"""What an app needs of Kafka and Spark: topics, their settings, and task slots; decided without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tailrace.app import App
+from tailrace.catalog import catalog_topic
+from tailrace.kafka.topics import COMPACTED, EVENTS
+from tailrace.pipeline.dead_letters import dead_letter_topic
+from tailrace.pipeline.plan import state_stages
+from tailrace.pipeline.reading import RowTypes, readings
+from tailrace.topics import Table, Topic
+from tailrace.views import REAL_TIME, Changelog, Feed, View
+
+# Micro-batches, those of the dead letters too, take turns in these.
+BATCH_SLOTS = 2
+
+
+@dataclass(frozen=True)
+class NeededTopic:
+    """A topic that the pipeline creates where it is missing; `partitions` is None for what the settings say."""
+
+    name: str
+    config: Mapping[str, str]
+    partitions: int | None = None
+
+
+def source_topics(app: App) -> list[str]:
+    """The Kafka topics that others write and the app reads."""
+    return sorted({topic.name for topic in used(app)})
+
+
+def used(app: App) -> list[Topic | Table]:
+    """The declared topics and tables that something is computed from."""
+    read = {s.name for output in app.outputs for _, s in output.sources if not isinstance(s, Changelog)}
+    return [source for source in app.topics if source.name in read]
+
+
+def own_topics(app: App, partitions: Mapping[str, int]) -> list[NeededTopic]:
+    """The topics that the pipeline writes; `partitions` are those of the source topics that exist."""
+    found = [NeededTopic(catalog_topic(app.name), COMPACTED, 1)]
+    found += [NeededTopic(view.changelog, COMPACTED) for view in app.views]
+    found += [NeededTopic(feed.changelog, EVENTS) for feed in app.feeds]
+    found += [NeededTopic(dead_letter_topic(name), {}, partitions.get(name)) for name in source_topics(app)]
+    return found
+
+
+def slots(output: View | Feed, types: RowTypes, partitions: Mapping[str, int], new: int, state: int) -> int:
+    """How many task slots an output needs, all at once: real-time mode keeps a task per partition running."""
+    if output.mode != REAL_TIME:
+        return 0
+    found = readings(output, types)
+    sources = sum(partitions.get(reading.topic.name, new) for _, reading in found)
+    return sources + state * state_stages(output, found)
+
+
+def all_slots(app: App, types: RowTypes, partitions: Mapping[str, int], new: int, state: int) -> int:
+    """How many task slots an app needs: those of every output, of a rehearsal, and of micro-batches."""
+    each = [slots(output, types, partitions, new, state) for output in app.outputs]
+    return sum(each) + max(each, default=0) + BATCH_SLOTS

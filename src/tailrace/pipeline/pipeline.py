@@ -1,0 +1,297 @@
+"""The pipeline: every query of an app, from what the catalog knows to what runs.
+
+Order of a start: create topics → choose generations → write the catalog → start the queries. While it runs it watches
+them, hands over new generations, and follows requests on the catalog topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from tailrace import durations
+from tailrace.app import App
+from tailrace.catalog import (
+    APP_RECORD,
+    DEAD_LETTER_RECORDS,
+    PROGRESS_RECORDS,
+    Catalog,
+    CatalogFeed,
+    CatalogView,
+    Progress,
+    catalog_topic,
+)
+from tailrace.errors import DefinitionChanged
+from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
+from tailrace.kafka.groups import Group
+from tailrace.kafka.topics import TopicOnBroker
+from tailrace.pipeline.analysis import Analysis
+from tailrace.pipeline.builds import Build, Chosen, choose_build, choose_feed, remove_older
+from tailrace.pipeline.changelog import Reach, changelog_writer, real_time
+from tailrace.pipeline.dead_letters import dead_letter_topic, dead_letter_writer
+from tailrace.pipeline.definitions import definition
+from tailrace.pipeline.events import REASONS, dedupe
+from tailrace.pipeline.needs import used
+from tailrace.pipeline.query import BATCHES, CATCHING_UP, LIVE, Query, Task
+from tailrace.pipeline.reading import reading, readings
+from tailrace.pipeline.rehearsal import Rehearsal
+from tailrace.requests import REQUEST_RECORDS, Request
+from tailrace.settings import Settings
+from tailrace.topics import Table, Topic
+from tailrace.views import REAL_TIME, Feed, View
+
+log = logging.getLogger(__name__)
+
+_ALLOWLIST = "spark.sql.streaming.realTimeMode.allowlistCheck"
+
+
+class Pipeline:
+    """The running queries. `watch` is to be called about once a second, `stop` at the end."""
+
+    def __init__(
+        self,
+        app: App,
+        session: SparkSession,
+        analysis: Analysis,
+        settings: Settings,
+        on_broker: dict[str, TopicOnBroker],
+        scratch: Path,
+    ) -> None:
+        self._app = app
+        self._session = session
+        self._analysis = analysis
+        self._settings = settings
+        self._on_broker = on_broker
+        self._checkpoints = scratch.parent
+        servers, topic = settings.text("kafka"), catalog_topic(app.name)
+        self._reach = Reach(servers, f"tailrace.{app.name}", settings.seconds("batch-interval"), dict(analysis.types))
+        self._reader = CatalogReader(servers, topic)
+        self._records = self._reader.read_whole()
+        known = Catalog.decode(self._records[APP_RECORD]) if APP_RECORD in self._records else Catalog(app.name, {})
+        self._views: dict[str, CatalogView] = {}
+        self._feeds: dict[str, CatalogFeed] = {}
+        chosen = [self._choose(view, known.views.get(view.name)) for view in app.views]
+        feeds = [self._choose_feed(feed, known.feeds.get(feed.name)) for feed in app.feeds]
+        self._writer = CatalogWriter(servers, topic)
+        self._write_catalog()
+        self.queries = {one.build.output.name: self._view_query(one) for one in chosen}
+        self.queries.update({build.output.name: self._query(build) for build in feeds})
+        self.dead_letters = {source.name: self._dead_letters(source) for source in used(app)}
+        for query in self.queries.values():
+            self._report(query.progress)
+        rehearsed = [q for q in (*(one.build for one in chosen), *feeds) if q.output.mode == REAL_TIME]
+        self._rehearsal = Rehearsal(session, rehearsed, self._reach, scratch)
+
+    @property
+    def started(self) -> bool:
+        """Whether every query has been started."""
+        return all(query.started for query in self._all())
+
+    def watch(self) -> None:
+        """Watch every query, and do what was asked for."""
+        for key, value in self._reader.poll(0):
+            if key.startswith(REQUEST_RECORDS) and value is not None:
+                self._asked(key.removeprefix(REQUEST_RECORDS), value)
+        for query in self._all():
+            query.watch()
+        if all(query.live for query in self.queries.values()):
+            self._rehearsal.watch()
+
+    def reasons(self) -> list[str]:
+        """Why the pipeline is not current; empty where it is."""
+        return [reason for query in self.queries.values() for reason in query.reasons()]
+
+    def near_boundary(self) -> bool:
+        """Whether some open batch is about to end."""
+        return any(query.near_boundary() for query in self.queries.values())
+
+    def rest(self) -> None:
+        """Stop what only warms up."""
+        self._rehearsal.stop()
+
+    def stop(self) -> None:
+        """Stop every query."""
+        self.rest()
+        for query in reversed(self._all()):
+            query.stop()
+        self._writer.flush()
+        self._reader.close()
+
+    def _all(self) -> list[Query]:
+        return [*self.queries.values(), *self.dead_letters.values()]
+
+    def _choose(self, view: View, known: CatalogView | None) -> Chosen:
+        described = self._analysis.described[view.name]
+        changelog = self._on_broker[view.changelog]
+        state = self._settings.number("state-partitions")
+        wanted = CatalogView(
+            name=view.name,
+            changelog=view.changelog,
+            topic_id=changelog.id,
+            partitions=changelog.partitions,
+            generation=0,
+            key=described.key,
+            columns=described.columns,
+            definition=definition(view, state, described.texts),
+            sources={source.name: self._on_broker[source.name].id for _, source in view.sources},
+        )
+        found = self._records.get(REQUEST_RECORDS + view.name)
+        request = _request(view.name, found) if found is not None else None
+        chosen = choose_build(self._app.name, view, known, wanted, self._checkpoints, request)
+        self._views[view.name] = chosen.entry
+        return chosen
+
+    def _choose_feed(self, feed: Feed, known: CatalogFeed | None) -> Build:
+        described = self._analysis.described[feed.name]
+        changelog = self._on_broker[feed.changelog]
+        entry = CatalogFeed(
+            name=feed.name,
+            changelog=feed.changelog,
+            topic_id=changelog.id,
+            partitions=changelog.partitions,
+            generation=0,
+            key=described.key,
+            columns=described.columns,
+            definition=definition(feed, self._settings.number("state-partitions"), described.texts),
+            sources={feed.source.name: self._on_broker[feed.source.name].id},
+            hold=durations.seconds(feed.hold),
+            retain=feed.retain,
+        )
+        same = known is not None and (known.definition, known.sources, known.topic_id) == (
+            entry.definition,
+            entry.sources,
+            entry.topic_id,
+        )
+        generation = known.generation if known is not None else None
+        build = choose_feed(self._app.name, feed, generation, changelog.id, self._checkpoints, same=same)
+        if known is not None and known.sources == entry.sources and not build.checkpoint.exists():
+            # A feed that is declared differently goes on where it was: what was sent is not sent again.
+            build = replace(build, starts=self._progress(feed.name, known.generation).offsets)
+        self._feeds[feed.name] = replace(entry, generation=build.generation)
+        return build
+
+    def _view_query(self, chosen: Chosen) -> Query:
+        return self._query(chosen.build, handing_over=chosen.handing_over)
+
+    def _query(self, build: Build, *, handing_over: bool = False) -> Query:
+        output = build.output
+        what = "view" if isinstance(output, View) else "feed"
+        task = Task(
+            name=output.name,
+            subject=f"{what} {output.name}",
+            writer=lambda mode: self._started(build, mode),
+            live=LIVE if output.mode == REAL_TIME else BATCHES,
+            batch_seconds=self._reach.batch_seconds,
+            servers=self._reach.servers,
+            group=f"{self._reach.group}.{output.name}",
+            partitions={s.name: self._on_broker[s.name].partitions for _, s in output.sources},
+            building=handing_over,
+            caught_up=lambda: self._hand_over(build),
+        )
+        return Query(task, self._progress(output.name, build.generation), self._report)
+
+    def _started(self, build: Build, mode: str) -> DataStreamWriter:
+        found = readings(build.output, self._reach.types)
+        # Spark's list for real-time mode lacks the dedupe that forgets; that it works there is tested.
+        forgets = any((step := dedupe(one)) is not None and step.within is not None for _, one in found)
+        self._session.conf.set(_ALLOWLIST, "false" if forgets else "true")
+        writer = changelog_writer(self._session, build, self._reach, batches=mode != LIVE)
+        if mode == LIVE:
+            return real_time(writer, self._reach.batch_seconds)
+        return writer.trigger(availableNow=True) if mode == CATCHING_UP else writer
+
+    def _dead_letters(self, source: Topic | Table) -> Query:
+        declared = reading(source, {})
+        outputs = [
+            (output, found)
+            for output in self._app.outputs
+            for _, found in readings(output, self._reach.types)
+            if found.topic.name == source.name
+        ]
+        name = dead_letter_topic(source.name)
+        checkpoint = self._checkpoints / name / self._on_broker[source.name].id.replace("/", "_")
+        task = Task(
+            name=name,
+            subject=f"dead letters of {source.name}",
+            writer=lambda _: dead_letter_writer(self._session, declared, outputs, self._reach, checkpoint),
+            live=BATCHES,
+            batch_seconds=self._reach.batch_seconds,
+            servers=self._reach.servers,
+            group=f"{self._reach.group}.{name}",
+            partitions={source.name: self._on_broker[source.name].partitions},
+        )
+        found = self._records.get(DEAD_LETTER_RECORDS + source.name)
+        progress = Progress.decode(found) if found is not None and checkpoint.exists() else _nothing(source.name, 1)
+
+        def report(progress: Progress) -> None:
+            self._writer.put(DEAD_LETTER_RECORDS + progress.view, progress.encode())
+
+        return Query(task, progress, report)
+
+    def _hand_over(self, build: Build) -> None:
+        """Readers get the new generation, as soon as the store has what its changelog holds now."""
+        name = build.output.name
+        entry = self._views[name].next
+        if entry is None:
+            return
+        group = Group(self._reach.servers, f"{self._reach.group}.{name}")
+        try:
+            bounds = group.bounds({entry.changelog: entry.partitions})[entry.changelog]
+        finally:
+            group.close()
+        since = {str(number): end - 1 for number, (_, end) in bounds.items()}
+        self._views[name] = replace(entry, since=since)
+        self._write_catalog()
+        log.info("view %s: generation %d takes over", name, entry.generation)
+        remove_older(build)
+
+    def _asked(self, name: str, value: bytes) -> None:
+        """Begin what an operator has asked for, unless it is done already."""
+        self._records[REQUEST_RECORDS + name] = value
+        view = next((view for view in self._app.views if view.name == name), None)
+        request = _request(name, value)
+        if view is None or request is None:
+            return
+        entry = self._views[name]
+        if request.after != (entry.next or entry).generation:
+            return
+        try:
+            chosen = self._choose(view, entry)
+        except DefinitionChanged:
+            return
+        self.queries[name].stop()
+        self._write_catalog()
+        self.queries[name] = self._view_query(chosen)
+        self._report(self.queries[name].progress)
+
+    def _write_catalog(self) -> None:
+        catalog = Catalog(app=self._app.name, views=self._views, feeds=self._feeds)
+        self._writer.put(APP_RECORD, catalog.encode())
+        self._writer.flush()
+
+    def _report(self, progress: Progress) -> None:
+        self._writer.put(PROGRESS_RECORDS + progress.view, progress.encode())
+
+    def _progress(self, name: str, generation: int) -> Progress:
+        """The totals of a build so far; a new generation counts from zero."""
+        if (data := self._records.get(PROGRESS_RECORDS + name)) is not None:
+            progress = Progress.decode(data)
+            if progress.generation == generation:
+                return progress
+        return _nothing(name, generation)
+
+
+def _nothing(name: str, generation: int) -> Progress:
+    return Progress(view=name, generation=generation, batch=-1, inputs=0, skipped=dict.fromkeys(REASONS, 0))
+
+
+def _request(view: str, data: bytes) -> Request | None:
+    try:
+        return Request.decode(data)
+    except ValueError as error:
+        log.error("a request for view %s was passed over: %s", view, error)
+        return None

@@ -1,0 +1,122 @@
+"""Readings: what a view or feed is computed from, ready to be read from Kafka.
+
+A topic gives events. A table gives the latest value per record key. A view gives its rows: its changelog is read as a
+table whose value is the row and whose order is that of generation and version, because a replay puts older versions at
+newer offsets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.catalog import Column as CatalogColumn
+from tailrace.topics import Table, Topic
+from tailrace.views import Changelog, Feed, Source, View
+
+# The types of a view's columns, key columns first.
+RowTypes = Mapping[str, tuple[CatalogColumn, ...]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One source: the Kafka topic with its steps, and, for a table, the columns that its record key becomes.
+
+    `ranked` holds the types of the key columns where the topic is the changelog of a view.
+    """
+
+    topic: Topic
+    key: tuple[str, ...] = ()
+    ranked: tuple[CatalogColumn, ...] = ()
+
+    @property
+    def is_table(self) -> bool:
+        """Whether records are values of a key, and no events."""
+        return bool(self.key)
+
+
+def readings(output: View | Feed, types: RowTypes) -> list[tuple[str, Reading]]:
+    """The sources of a view or feed, by the names that it gives them."""
+    return [(alias, reading(source, types)) for alias, source in output.sources]
+
+
+def reading(source: Source, types: RowTypes) -> Reading:
+    """How a source is read; `types` are those of the views that are sources themselves."""
+    if isinstance(source, Topic):
+        return Reading(source)
+    if isinstance(source, Table):
+        return Reading(source.records, source.key)
+    return _changelog(source, types)
+
+
+def _changelog(source: Changelog, types: RowTypes) -> Reading:
+    view = source.view
+    # Before the analysis, types are not known and do not matter.
+    columns = types.get(view.name) or tuple(CatalogColumn(name, "string") for name in view.row_key)
+    key = tuple(column for column in columns if column.name in view.row_key)
+    topic = Topic(
+        name=view.changelog,
+        value=", ".join(f"`{column.name}` {column.type}" for column in columns),
+        format="json",
+        key_format="string",
+        schema=None,
+        expect=None,
+        steps=source.steps,
+        place=view.place,
+    )
+    return Reading(topic, tuple(column.name for column in key), key)
+
+
+def read(
+    session: SparkSession,
+    servers: str,
+    topic: str,
+    group: str,
+    *,
+    starts: Mapping[str, int] | None = None,
+    newest: bool = False,
+    at_most: int | None = None,
+) -> DataFrame:
+    """The records of a topic, from the earliest on, from offsets by partition, or only those still to come.
+
+    at_most: how many a micro-batch takes; real-time mode knows no such limit.
+    """
+    start = "latest" if newest else json.dumps({topic: starts}) if starts else "earliest"
+    source = (
+        session.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", start)
+        .option("kafka.isolation.level", "read_committed")
+        # Lost records are found and told by the pipeline itself; here they would end the query at every start.
+        .option("failOnDataLoss", "false")
+        .option("groupIdPrefix", group)
+        .option("includeHeaders", "true")
+    )
+    return (source.option("maxOffsetsPerTrigger", at_most) if at_most is not None else source).load()
+
+
+def key_columns(reading: Reading) -> dict[str, Column]:
+    """The columns that the record key of a table becomes."""
+    key = F.col("_key")
+    if reading.ranked:
+        if len(reading.ranked) == 1:
+            return {column.name: key.cast(column.type) for column in reading.ranked}
+        parts = F.from_json(key, "array<string>")
+        return {c.name: F.get(parts, F.lit(n)).cast(c.type) for n, c in enumerate(reading.ranked)}
+    if len(reading.key) == 1 and reading.topic.key_schema is None:
+        return {reading.key[0]: key}
+    return {name: key.getField(name) for name in reading.key}
+
+
+def order(reading: Reading) -> Column:
+    """A number that is higher the newer a value of a key is; starts at 1."""
+    if not reading.ranked:
+        return F.col("_offset") + 1
+    # Versions of one generation stay below 2^40; generations come before them.
+    generation, version = (F.col("_headers").getItem(name).cast("bigint") for name in ("g", "v"))
+    return F.coalesce(generation * F.lit(1 << 40) + version, F.lit(0)) + 1

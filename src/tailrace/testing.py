@@ -1,0 +1,50 @@
+"""For the user's own tests: a view on given rows, without Kafka, in milliseconds once Spark is up.
+
+from tailrace.testing import rows
+
+def test_the_average_of_two_ratings() -> None:
+    given = {"ratings": [{"movie_id": 1, "rating": 8}, {"movie_id": 1, "rating": 6}]}
+    assert rows(movies.rating_averages, given) == [{"movie_id": 1, "rating": 7.0, "ratings": 2}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tailrace.views import Feed, View
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record with all that Kafka knows of it. `value`: a row, bytes as they are, or None: no value, which deletes."""
+
+    value: Mapping[str, Any] | bytes | None
+    key: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timestamp: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    partition: int = 0
+
+
+Given = Mapping[str, Iterable[Mapping[str, Any] | Record]]
+
+
+def rows(output: View | Feed, given: Given) -> list[dict[str, Any]]:
+    """The rows of a view, as clients read them, after the given records of its topics; the events of a feed.
+
+    given: topic → records in their order, each a row, or a `Record` where key, headers or timestamp matter. A row of a
+        table has its key columns among the others; `Record(None, key=…)` deletes one.
+    Rows are in the order of their keys. Raises ValueError for a topic that the view does not read.
+    """
+    from tailrace.pipeline.given import rows as computed
+
+    return computed(output, given)
+
+
+def skipped(output: View | Feed, given: Given) -> dict[str, int]:
+    """How many of the given records can't be used, by reason; `late` ones are known only to a running view."""
+    from tailrace.pipeline.given import skipped as counted
+
+    return counted(output, given)
