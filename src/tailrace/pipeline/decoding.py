@@ -29,6 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tailrace.pipeline.wrapping import MARK, wrapped
 from tailrace.topics import Topic
 
 # No field or column of a user can have a name that starts with _; these are hidden from their SQL by the analysis.
@@ -58,8 +59,6 @@ _JSON = {
 }
 _HEADERS = "array<struct<key:string,value:binary>>"
 _PERMISSIVE = {"mode": "PERMISSIVE"}
-# Follows every Avro value, so that a value that ends early or late is seen.
-_MARK = b"\x93tailrac"
 
 
 class SchemaUnusable(Exception):
@@ -152,7 +151,7 @@ def _parse(schema: StructType, topic: Topic) -> Column:
         wrapper = StructType([StructField("value", schema), StructField("whole", BooleanType())])
         return F.from_json(wrapped, wrapper.add(_CORRUPT, StringType()), _JSON)
     if topic.format == "avro":
-        return from_avro(F.concat(F.col("value"), F.lit(_MARK)), _wrapped(topic), _PERMISSIVE)
+        return from_avro(F.concat(F.col("value"), F.lit(MARK)), _wrapped(topic), _PERMISSIVE)
     (name,) = schema.fieldNames()
     return F.struct(F.struct(_plain(F.col("value"), topic.format).alias(name)).alias("value"))
 
@@ -164,7 +163,7 @@ def _malformed(schema: StructType, topic: Topic) -> Column:
         utf8 = F.is_valid_utf8(F.col("value").cast("string"))
         return value.isNull() | whole.isNull() | corrupt.isNotNull() | ~utf8
     if topic.format == "avro":
-        malformed = ~F.col(f"{_PARSED}.whole").eqNullSafe(F.lit(_MARK))
+        malformed = ~F.col(f"{_PARSED}.whole").eqNullSafe(F.lit(MARK))
         for field in schema.fields:
             if isinstance(field.dataType, StringType):
                 malformed = malformed | F.coalesce(~F.is_valid_utf8(value.getField(field.name)), F.lit(False))
@@ -212,11 +211,4 @@ def _headers() -> Column:
 
 
 def _wrapped(topic: Topic) -> str:
-    """The topic's Avro schema inside a record that ends with the mark.
-
-    For bytes that it can't decode Spark gives a record of nulls, which a good record may be as well; inside the
-    wrapper the two differ. The wrapper has no namespace, so that names in the schema mean what they did.
-    """
-    mark = {"type": "fixed", "name": "tailrace_mark", "size": len(_MARK)}
-    fields = [{"name": "value", "type": avro_schema(topic)}, {"name": "whole", "type": mark}]
-    return json.dumps({"type": "record", "name": "tailrace_record", "fields": fields})
+    return wrapped(avro_schema(topic))
