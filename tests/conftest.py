@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from registry_server import RegistryServer
 from running import Tailrace
 from services import NewBroker, NewRedis, Services
 from tailrace.dev.broker import Broker
@@ -31,6 +32,12 @@ def broker(_services: Services) -> Broker:
 def redis_server(_services: Services) -> RedisServer:
     """The Redis of the run, with `.url`; use prefixes made with `fresh`, and leave it running."""
     return _services.redis()
+
+
+@pytest.fixture(scope="session")
+def registry(_services: Services) -> RegistryServer:
+    """The schema registry of the run, with `.url`; use subjects named with `fresh`, and leave it running."""
+    return _services.registry()
 
 
 @pytest.fixture

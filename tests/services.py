@@ -1,4 +1,4 @@
-"""Real services for tests: a broker and a Redis for the whole run, and private ones for tests that break them."""
+"""Real services for tests: some for the whole run, and private ones for tests that break them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from registry_server import RegistryServer
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 
@@ -18,7 +19,7 @@ class Services:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._started: list[Broker | RedisServer] = []
+        self._started: list[Broker | RedisServer | RegistryServer] = []
 
     def broker(self, **options: Any) -> Broker:
         """A started broker; options as for `Broker`."""
@@ -30,6 +31,13 @@ class Services:
     def redis(self, **options: Any) -> RedisServer:
         """A started Redis; options as for `RedisServer`."""
         server = RedisServer(self._place("redis"), **options)
+        self._started.append(server)
+        server.start()
+        return server
+
+    def registry(self) -> RegistryServer:
+        """A started schema registry, empty."""
+        server = RegistryServer(self._place("registry"))
         self._started.append(server)
         server.start()
         return server

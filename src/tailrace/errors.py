@@ -7,7 +7,9 @@
     ├── DefinitionChanged     a view was declared differently from the build its checkpoint belongs to
     ├── CheckpointInUse       another pipeline holds the checkpoint
     ├── SparkDied             the JVM of the pipeline has ended by itself
-    ├── Unreachable           Kafka or Redis did not answer in time
+    ├── Unreachable           Kafka, Redis or the schema registry did not answer in time
+    ├── RegistryError         the schema registry refused, or its answer is not what the app needs
+    │   └── SchemaRefused     a schema that it holds can't be used to read records
     ├── TopicError            a Kafka topic is not what the app needs
     ├── InstallError          Java, Redis or a jar that `tailrace dev` needs is missing or damaged
     └── PartDied              a process started by `tailrace dev` ended by itself
@@ -59,6 +61,14 @@ class SparkDied(TailraceError):
 
 class Unreachable(TailraceError):
     """Start the service, or correct the address that the text names."""
+
+
+class RegistryError(TailraceError):
+    """Correct the URL of the schema registry, or what is registered there, as the text says."""
+
+
+class SchemaRefused(RegistryError):
+    """Register a schema of the kind that the text names; records written with this one are malformed."""
 
 
 class TopicError(TailraceError):

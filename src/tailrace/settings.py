@@ -94,6 +94,13 @@ TABLE = (
         "Directory that `tailrace dev` keeps downloaded jars in; the user's cache where empty.",
         ("pipeline", "dev"),
     ),
+    Setting(
+        "registry",
+        "text",
+        "",
+        "URL of the schema registry, Confluent API; none where empty.",
+        ("pipeline", "check", "dev"),
+    ),
     Setting("host", "text", "127.0.0.1", "Address that the gateway listens on.", ("gateway", "dev")),
     Setting("port", "port", "8080", "Port that the gateway listens on; 0 takes a free one.", ("gateway", "dev")),
     Setting("data", "text", ".tailrace", "Directory that `tailrace dev` keeps its data and logs in.", ("dev",)),

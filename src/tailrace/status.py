@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogView, Progress, catalog_topic
 from tailrace.errors import TopicError, Unreachable
-from tailrace.kafka.catalog_topic import CatalogReader
+from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.groups import Group
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.backlog import backlog
@@ -42,11 +42,7 @@ def status(app: str, settings: Settings) -> list[ViewStatus]:
     servers = settings.text("kafka")
     topics = Topics(servers)
     name = catalog_topic(app)
-    records: dict[str, bytes] = {}
-    if topics.describe([name]):
-        reader = CatalogReader(servers, name)
-        records = reader.read_whole()
-        reader.close()
+    records = read_records(servers, app, topics)
     if APP_RECORD not in records:
         raise TopicError(
             f"app {app!r}: expected its catalog on topic {name} at {servers}, found none: start the pipeline"

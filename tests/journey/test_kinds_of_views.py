@@ -27,14 +27,16 @@ averages = app.view(
     "averages-{fresh}", ratings, key="movie_id", columns=lambda: {{"rating": F.avg("rating"), "n": F.count("*")}}
 )
 app.view(
-    "per-minute-{fresh}", ratings, key="movie_id", window="1 minute", at="at", late="1 hour", columns={{"n": "count(*)"}}
+    "per-minute-{fresh}", ratings, key="movie_id", window="1 minute", at="at", late="1 hour",
+    columns={{"n": "count(*)"}},
 )
 app.latest("last-{fresh}", ratings.with_columns(client="_key"), key="client", columns={{"rating": "rating"}})
 app.latest("last-of-movie-{fresh}", ratings, key="movie_id", columns={{"rating": "rating"}})
 app.latest("recent-{fresh}", movies.where("year >= 2000"))
 good = app.latest("good-{fresh}", averages.where("rating >= 7").with_columns(id="cast(movie_id as string)"))
 texts = app.table("scores-{fresh}", key="movie_id", value="score double")
-app.join("scored-{fresh}", {{"movie": movies, "score": texts}}, columns={{"title": "movie.title", "score": "score.score"}})
+scored = {{"title": "movie.title", "score": "score.score"}}
+app.join("scored-{fresh}", {{"movie": movies, "score": texts}}, columns=scored)
 app.join("all-{fresh}", {{"movie": movies, "score": texts}}, how="outer", mode="micro-batch")
 app.view(
     "words-{fresh}", app.topic("titles-{fresh}", value="title string", format="string"), key="word",
@@ -68,7 +70,7 @@ def test_every_kind_of_view_follows_its_topics(kinds: Tailrace, fresh: str) -> N
     wait("per-minute", f'[1,"{start}"]', {"movie_id": 1, "window_start": start, "window_end": end, "n": 2})
     wait("last", "ann", {"client": "ann", "rating": 8.0})
     wait("last", "bob", {"client": "bob", "rating": 3.0})
-    eventually(lambda: row("last-of-movie", 1) in ({"movie_id": 1, "rating": r} for r in (8.0, 6.0)), "a last rating")
+    eventually(lambda: row("last-of-movie", 1) in [{"movie_id": 1, "rating": r} for r in (8.0, 6.0)], "a last rating")
     wait("good", 1, {"movie_id": 1, "rating": 7.0, "n": 2, "id": "1"})
     assert row("good", 2) is None
 

@@ -1,13 +1,36 @@
-"""A gateway on the run's Redis with two views, one per test module."""
+"""A gateway on the run's Redis with two views, one per test module; and the Spark session of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from gateway_process import GatewayProcess, Store, view
+from tailrace.dev import jars
 from tailrace.dev.redis_server import RedisServer
+from tailrace.pipeline.session import start_session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The only Spark session of the test process; its JVM ends with the run."""
+    scratch = tmp_path_factory.mktemp("spark")
+    # Only the JVM is to have the scratch directory, not the processes that later tests start.
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SPARK_LOCAL_DIRS", str(scratch))
+        session = start_session("tests", slots=1, state_partitions=1, jars=jars.ensure("spark"), scratch=scratch)
+    gateway: Any = SparkContext._gateway
+    yield session
+    session.stop()
+    gateway.shutdown()
+    # The JVM ends when its standard input does.
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 @pytest.fixture(scope="module")

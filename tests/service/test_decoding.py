@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,14 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tailrace import App, Topic, View
-from tailrace.dev import jars
 from tailrace.pipeline import decoding, events, rows
 from tailrace.pipeline.reading import Reading
-from tailrace.pipeline.session import start_session
 
 KAFKA = (
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int, "
@@ -50,23 +46,6 @@ class Record:
     value: bytes | None
     key: bytes | None = None
     headers: list[tuple[str, bytes | None]] | None = field(default=None)
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The only Spark session of the test process; its JVM ends with the module."""
-    scratch = tmp_path_factory.mktemp("spark")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("SPARK_LOCAL_DIRS", str(scratch))
-        session = start_session("decoding", slots=1, state_partitions=1, jars=jars.ensure("spark"), scratch=scratch)
-        gateway: Any = SparkContext._gateway
-        yield session
-        session.stop()
-        gateway.shutdown()
-        # The JVM ends when its standard input does.
-        gateway.proc.stdin.close()
-        gateway.proc.wait(30)
-        SparkContext._gateway = SparkContext._jvm = None
 
 
 def view_of(topic: Topic, key: str | tuple[str, ...] = (), **columns: str) -> View:

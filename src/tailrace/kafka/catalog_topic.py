@@ -7,7 +7,9 @@ from typing import overload
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
+from tailrace.catalog import APP_RECORD, Catalog, catalog_topic
 from tailrace.errors import Unreachable
+from tailrace.kafka.topics import Topics
 
 _TIMEOUT = 15.0
 
@@ -60,6 +62,24 @@ class CatalogReader:
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()
+
+
+def read_records(servers: str, app: str, topics: Topics) -> dict[str, bytes]:
+    """The newest value per record key of an app's catalog topic; nothing where there is no such topic."""
+    name = catalog_topic(app)
+    if not topics.describe([name]):
+        return {}
+    reader = CatalogReader(servers, name)
+    try:
+        return reader.read_whole()
+    finally:
+        reader.close()
+
+
+def read_catalog(servers: str, app: str, topics: Topics) -> Catalog | None:
+    """The catalog of an app; None where no pipeline has run for it."""
+    found = read_records(servers, app, topics).get(APP_RECORD)
+    return Catalog.decode(found) if found is not None else None
 
 
 class CatalogWriter:

@@ -14,6 +14,7 @@ from tailrace.mistakes import Mistake
 from tailrace.pipeline.findings import Findings
 from tailrace.pipeline.output_analysis import Described, OutputAnalysis
 from tailrace.pipeline.reading import Reading, reading
+from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.source_analysis import SourceAnalysis
 from tailrace.views import Changelog, Feed, View
 
@@ -21,7 +22,8 @@ from tailrace.views import Changelog, Feed, View
 class Analysis:
     """Finds mistakes declaration by declaration, so that one does not hide the next."""
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, registered: Registered | None = None) -> None:
+        self._registered = registered
         self._findings = Findings()
         self._sources = SourceAnalysis(session, self._findings)
         self._outputs = OutputAnalysis(self._sources, self._findings)
@@ -40,7 +42,7 @@ class Analysis:
     def examine(self, app: App, told: Iterable[Mistake] = ()) -> None:
         """Analyse every topic, view and feed, but what mistakes that were told already make impossible to plan."""
         for source in app.topics:
-            self._sources.declared(reading(source, {}), subject_of(source))
+            self._sources.declared(reading(source, {}, self._registered), subject_of(source))
         broken = {mistake.place for mistake in told}
         for output in app.outputs:
             if fits(output):
@@ -52,7 +54,7 @@ class Analysis:
             if isinstance(source, Changelog) and source.view.name not in self.described:
                 # The view it reads has mistakes of its own.
                 return
-            one = reading(source, self.types)
+            one = reading(source, self.types, self._registered)
             frame = self._sources.frame(one, subject_of(source))
             if frame is None:
                 return

@@ -14,6 +14,7 @@ from tailrace.pipeline.builds import Build
 from tailrace.pipeline.decoding import TIMESTAMP
 from tailrace.pipeline.plan import Decoded, rows_of
 from tailrace.pipeline.reading import RowTypes, read, readings
+from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.rows import EXPIRES, PARTITION, PRESENT, VERSION
 
 CATCH_UP_BATCH = 500_000
@@ -22,12 +23,13 @@ _LONGEST_RECORD = 8 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Reach:
-    """What a query needs to know of the world: brokers, consumer group prefix, length of a batch, types of views."""
+    """What a query needs to know: brokers, consumer group prefix, length of a batch, types of views, schemas."""
 
     servers: str
     group: str
     batch_seconds: float
     types: RowTypes = field(default_factory=dict)
+    registered: Registered | None = None
 
 
 def changelog_writer(
@@ -41,7 +43,7 @@ def changelog_writer(
     output = build.output
     name = f"rehearsal of {output.name}" if rehearsal else output.name
     sources = []
-    for alias, reading in readings(output, reach.types):
+    for alias, reading in readings(output, reach.types, reach.registered):
         records = read(
             session,
             reach.servers,
@@ -51,7 +53,7 @@ def changelog_writer(
             newest=rehearsal,
             at_most=CATCH_UP_BATCH if batches else None,
         )
-        decoded = events.decode(records, decoding.schemas(session, reading.topic), reading)
+        decoded = events.decode(records, decoding.schemas(session, reading.topic, reach.registered), reading)
         sources.append(Decoded(alias, reading, decoded))
     found = rows_of(output, sources, observed_as=name)
     if rehearsal:

@@ -12,6 +12,7 @@ from tailrace.checking.sources import records
 from tailrace.dev import jars
 from tailrace.mistakes import Mistake
 from tailrace.pipeline.analysis import Analysis
+from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.session import start_session
 from tailrace.settings import Settings
 
@@ -35,7 +36,7 @@ def examined(app: App, settings: Settings, told: Sequence[Mistake] = ()) -> Anal
             app.name, slots=1, state_partitions=state, jars=needed, scratch=Path(scratch), quiet=True
         )
         try:
-            analysis = Analysis(session)
+            analysis = Analysis(session, Registered(settings.text("registry")))
             analysis.examine(app, told)
         finally:
             session.stop()

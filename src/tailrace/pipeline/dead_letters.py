@@ -44,7 +44,7 @@ def dead_letter_writer(
     """The query that keeps the dead letters of one topic; `outputs` are computed from it, each with its own steps."""
     name = dead_letter_topic(declared.topic.name)
     records = read(session, reach.servers, declared.topic.name, f"{reach.group}.{name}", at_most=CATCH_UP_BATCH)
-    schemas = decoding.schemas(session, declared.topic)
+    schemas = decoding.schemas(session, declared.topic, reach.registered)
     decoded = decoding.decode(records, schemas, declared.topic, raw=True)
     marked = events.observe(bad_for(decoded, declared, outputs), name)
     writer = write(letters(marked, declared, schemas), reach.servers, name)

@@ -30,6 +30,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tailrace.pipeline import wire
+from tailrace.pipeline.registered import Registered
+from tailrace.pipeline.wrapping import MARK, wrapped
+from tailrace.pipeline.writers import Writers
 from tailrace.topics import Topic
 
 # No field or column of a user can have a name that starts with _; these are hidden from their SQL by the analysis.
@@ -61,8 +65,6 @@ _JSON = {
 }
 HEADERS = "array<struct<key:string,value:binary>>"
 _PERMISSIVE = {"mode": "PERMISSIVE"}
-# Follows every Avro value, so that a value that ends early or late is seen.
-_MARK = b"\x93tailrac"
 
 
 class SchemaUnusable(Exception):
@@ -71,15 +73,20 @@ class SchemaUnusable(Exception):
 
 @dataclass(frozen=True)
 class Schemas:
-    """What the value and the key of a topic's records decode to."""
+    """What the value and the key of a topic's records decode to; with a registry, what they may be written with."""
 
     value: StructType
     key: DataType
+    value_writers: Writers | None = None
+    key_writers: Writers | None = None
 
 
-def schemas(session: SparkSession, topic: Topic) -> Schemas:
+def schemas(session: SparkSession, topic: Topic, registered: Registered | None = None) -> Schemas:
     """The schemas of a topic; raises what `value_schema` and `key_type` raise."""
-    return Schemas(value_schema(session, topic), key_type(session, topic))
+    value, key = value_schema(session, topic), key_type(session, topic)
+    if registered is None or not topic.registry:
+        return Schemas(value, key)
+    return Schemas(value, key, *registered.writers(topic))
 
 
 def metadata_schema(key: DataType) -> StructType:
@@ -121,7 +128,7 @@ def key_type(session: SparkSession, topic: Topic) -> DataType:
 def _avro_type(session: SparkSession, schema: object) -> DataType:
     empty = session.createDataFrame([], "value binary")
     try:
-        decoded = empty.select(from_avro("value", _wrapped(schema)).alias(_PARSED)).schema[_PARSED].dataType
+        decoded = empty.select(from_avro("value", wrapped(schema)).alias(_PARSED)).schema[_PARSED].dataType
     except Py4JJavaError as error:
         reason = str(error.java_exception.getMessage() or error.java_exception.getClass().getName())
         raise SchemaUnusable(" ".join(reason.split())) from None
@@ -182,7 +189,7 @@ def decode(
     schema = schemas.value
     carried = [F.struct("key", "value", "headers").alias(RAW)] if raw else []
     parsed = listed.select(
-        "value", *carried, *_metadata(topic, schemas.key), _parse(schema, topic, lenient).alias(_PARSED)
+        "value", *carried, *_metadata(topic, schemas), _parse(schemas, topic, lenient).alias(_PARSED)
     )
     value = F.col(f"{_PARSED}.value")
     reason = F.when(F.col("value").isNull(), NULL_VALUE).when(_malformed(schema, topic), MALFORMED)
@@ -194,26 +201,36 @@ def decode(
     )
 
 
-def _parse(schema: StructType, topic: Topic, lenient: bool) -> Column:
+def _parse(schemas: Schemas, topic: Topic, lenient: bool) -> Column:
     """A struct whose `value` holds the fields; `_malformed` knows what else is in it."""
+    schema = schemas.value
     if topic.format == "json":
         return _json(F.col("value"), schema, lenient)
     if topic.format == "avro":
-        return _avro(F.col("value"), avro_schema(topic))
+        return _avro(F.col("value"), avro_schema(topic), schemas.value_writers)
     (name,) = schema.fieldNames()
     return F.struct(F.struct(_plain(F.col("value"), topic.format).alias(name)).alias("value"))
 
 
 def _json(data: Column, schema: StructType, lenient: bool = False) -> Column:
     # Spark's parser stops after the first JSON value. Wrapped like this, whatever follows it spoils `whole`.
-    wrapped = F.concat(F.lit('{"value":'), data.cast("string"), F.lit(',"whole":true}'))
+    text = F.concat(F.lit('{"value":'), data.cast("string"), F.lit(',"whole":true}'))
     wrapper = StructType([StructField("value", schema), StructField("whole", BooleanType())])
     options = {**_JSON, "allowNonNumericNumbers": "true"} if lenient else _JSON
-    return F.from_json(wrapped, wrapper.add(_CORRUPT, StringType()), options)
+    return F.from_json(text, wrapper.add(_CORRUPT, StringType()), options)
 
 
-def _avro(data: Column, schema: object) -> Column:
-    return from_avro(F.concat(data, F.lit(_MARK)), _wrapped(schema), _PERMISSIVE)
+def _avro(data: Column, schema: object, writers: Writers | None) -> Column:
+    if writers is not None:
+        return wire.decode(
+            data,
+            json.dumps(schema),
+            writers.known,
+            writers.malformed,
+            subject=writers.subject,
+            lenient=writers.lenient,
+        )
+    return from_avro(F.concat(data, F.lit(MARK)), wrapped(schema), _PERMISSIVE)
 
 
 def _malformed(schema: StructType, topic: Topic) -> Column:
@@ -237,17 +254,17 @@ def _malformed_json(data: Column, parsed: Column) -> Column:
 
 
 def _malformed_avro(parsed: Column) -> Column:
-    return ~parsed.getField("whole").eqNullSafe(F.lit(_MARK))
+    return ~parsed.getField("whole").eqNullSafe(F.lit(MARK))
 
 
-def _key(topic: Topic, type: DataType) -> Column:
+def _key(topic: Topic, schemas: Schemas) -> Column:
     """The record key, null where it is not what was declared."""
-    data = F.col("key")
+    data, type = F.col("key"), schemas.key
     if topic.key_format == "json" and isinstance(type, StructType):
         parsed = _json(data, type)
         return F.when(~_malformed_json(data, parsed), parsed.getField("value"))
     if topic.key_format == "avro":
-        parsed = _avro(data, avro_key_schema(topic))
+        parsed = _avro(data, avro_key_schema(topic), schemas.key_writers)
         value = F.when(~_malformed_avro(parsed), parsed.getField("value"))
         return F.try_validate_utf8(value) if isinstance(type, StringType) else value
     return _plain(data, topic.key_format)
@@ -266,9 +283,9 @@ def _plain(data: Column, format: str) -> Column:
     return data
 
 
-def _metadata(topic: Topic, key: DataType) -> list[Column]:
+def _metadata(topic: Topic, schemas: Schemas) -> list[Column]:
     return [
-        _key(topic, key).alias("_key"),
+        _key(topic, schemas).alias("_key"),
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
@@ -289,14 +306,3 @@ def _headers() -> Column:
         return _plain(F.get(values, (F.array_position(names, name) - 1).cast("int")), "string")
 
     return F.map_from_arrays(distinct, F.transform(distinct, text))
-
-
-def _wrapped(schema: object) -> str:
-    """An Avro schema inside a record that ends with the mark.
-
-    For bytes that it can't decode Spark gives a record of nulls, which a good record may be as well; inside the
-    wrapper the two differ. The wrapper has no namespace, so that names in the schema mean what they did.
-    """
-    mark = {"type": "fixed", "name": "tailrace_mark", "size": len(_MARK)}
-    fields = [{"name": "value", "type": schema}, {"name": "whole", "type": mark}]
-    return json.dumps({"type": "record", "name": "tailrace_record", "fields": fields})

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tailrace.pipeline.decoding import avro_key_schema, avro_schema
+from tailrace.pipeline.registered import follows_registry
 from tailrace.topics import Dedupe, Step, Table, Topic, Where, WithColumns
 from tailrace.views import AGGREGATE, Changelog, Feed, Source, View
 
 
 def definition(
-    output: View | Feed, state_partitions: int, texts: Mapping[str, object] | None = None
+    output: View | Feed,
+    state_partitions: int,
+    texts: Mapping[str, object] | None = None,
+    row_types: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
-    """The definition of a view or feed; `texts` say what is declared as functions."""
+    """The definition of a view or feed; `texts` say what is declared as functions.
+
+    Of a schema that a registry keeps only what it makes of the row counts: `row_types`.
+    """
     kind = output.kind if isinstance(output, View) else "feed"
     found: dict[str, object] = {"kind": kind, "key": list(output.key), "state-partitions": state_partitions}
     if kind == AGGREGATE:
@@ -22,6 +29,8 @@ def definition(
     if isinstance(output.columns, Mapping):
         found["columns"] = dict(output.columns)
     found.update(texts or {})
+    if any(follows_registry(source) for _, source in output.sources):
+        found["types"] = dict(row_types or {})
     if isinstance(output, View):
         if output.window is not None:
             window = output.window
@@ -57,13 +66,13 @@ def _topic(topic: Topic) -> dict[str, object]:
     }
     if topic.value is not None:
         found["value"] = " ".join(topic.value.split())
-    if topic.format == "avro":
+    if topic.format == "avro" and topic.schema is not None:
         found["schema"] = avro_schema(topic)
     if topic.key_format != "string":
         found["key-format"] = topic.key_format
     if topic.key_format == "json":
         found["key-schema"] = " ".join((topic.key_schema or "").split())
-    if topic.key_format == "avro":
+    if topic.key_format == "avro" and topic.key_schema is not None:
         found["key-schema"] = avro_key_schema(topic)
     if topic.registry:
         found["registry"] = True

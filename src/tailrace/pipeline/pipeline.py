@@ -38,6 +38,7 @@ from tailrace.pipeline.events import REASONS, dedupe
 from tailrace.pipeline.needs import used
 from tailrace.pipeline.query import BATCHES, CATCHING_UP, LIVE, Query, Task
 from tailrace.pipeline.reading import reading, readings
+from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.rehearsal import Rehearsal
 from tailrace.requests import REQUEST_RECORDS, Request
 from tailrace.settings import Settings
@@ -59,6 +60,7 @@ class Pipeline:
         analysis: Analysis,
         settings: Settings,
         on_broker: dict[str, TopicOnBroker],
+        registered: Registered,
         scratch: Path,
     ) -> None:
         self._app = app
@@ -68,7 +70,9 @@ class Pipeline:
         self._on_broker = on_broker
         self._checkpoints = scratch.parent
         servers, topic = settings.text("kafka"), catalog_topic(app.name)
-        self._reach = Reach(servers, f"tailrace.{app.name}", settings.seconds("batch-interval"), dict(analysis.types))
+        group, length = f"tailrace.{app.name}", settings.seconds("batch-interval")
+        self._registered = registered
+        self._reach = Reach(servers, group, length, dict(analysis.types), registered)
         self._reader = CatalogReader(servers, topic)
         self._records = self._reader.read_whole()
         known = Catalog.decode(self._records[APP_RECORD]) if APP_RECORD in self._records else Catalog(app.name, {})
@@ -136,7 +140,7 @@ class Pipeline:
             generation=0,
             key=described.key,
             columns=described.columns,
-            definition=definition(view, state, described.texts),
+            definition=definition(view, state, described.texts, described.row_types),
             sources={source.name: self._on_broker[source.name].id for _, source in view.sources},
         )
         found = self._records.get(REQUEST_RECORDS + view.name)
@@ -156,7 +160,9 @@ class Pipeline:
             generation=0,
             key=described.key,
             columns=described.columns,
-            definition=definition(feed, self._settings.number("state-partitions"), described.texts),
+            definition=definition(
+                feed, self._settings.number("state-partitions"), described.texts, described.row_types
+            ),
             sources={feed.source.name: self._on_broker[feed.source.name].id},
             hold=durations.seconds(feed.hold),
             retain=feed.retain,
@@ -191,11 +197,12 @@ class Pipeline:
             partitions={s.name: self._on_broker[s.name].partitions for _, s in output.sources},
             building=handing_over,
             caught_up=lambda: self._hand_over(build),
+            learn=self._registered.learn,
         )
         return Query(task, self._progress(output.name, build.generation), self._report)
 
     def _started(self, build: Build, mode: str) -> DataStreamWriter:
-        found = readings(build.output, self._reach.types)
+        found = readings(build.output, self._reach.types, self._registered)
         # Spark's list for real-time mode lacks the dedupe that forgets; that it works there is tested.
         forgets = any((step := dedupe(one)) is not None and step.within is not None for _, one in found)
         self._session.conf.set(_ALLOWLIST, "false" if forgets else "true")
@@ -205,11 +212,11 @@ class Pipeline:
         return writer.trigger(availableNow=True) if mode == CATCHING_UP else writer
 
     def _dead_letters(self, source: Topic | Table) -> Query:
-        declared = reading(source, {})
+        declared = reading(source, {}, self._registered)
         outputs = [
             (output, found)
             for output in self._app.outputs
-            for _, found in readings(output, self._reach.types)
+            for _, found in readings(output, self._reach.types, self._registered)
             if found.topic.name == source.name
         ]
         name = dead_letter_topic(source.name)
@@ -223,6 +230,7 @@ class Pipeline:
             servers=self._reach.servers,
             group=f"{self._reach.group}.{name}",
             partitions={source.name: self._on_broker[source.name].partitions},
+            learn=self._registered.learn,
         )
         found = self._records.get(DEAD_LETTER_RECORDS + source.name)
         progress = Progress.decode(found) if found is not None and checkpoint.exists() else _nothing(source.name, 1)

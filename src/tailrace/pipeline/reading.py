@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.catalog import Column as CatalogColumn
+from tailrace.pipeline.registered import Registered
 from tailrace.topics import Table, Topic
 from tailrace.views import Changelog, Feed, Source, View
 
@@ -39,18 +40,17 @@ class Reading:
         return bool(self.key)
 
 
-def readings(output: View | Feed, types: RowTypes) -> list[tuple[str, Reading]]:
+def readings(output: View | Feed, types: RowTypes, registered: Registered | None = None) -> list[tuple[str, Reading]]:
     """The sources of a view or feed, by the names that it gives them."""
-    return [(alias, reading(source, types)) for alias, source in output.sources]
+    return [(alias, reading(source, types, registered)) for alias, source in output.sources]
 
 
-def reading(source: Source, types: RowTypes) -> Reading:
+def reading(source: Source, types: RowTypes, registered: Registered | None = None) -> Reading:
     """How a source is read; `types` are those of the views that are sources themselves."""
-    if isinstance(source, Topic):
-        return Reading(source)
-    if isinstance(source, Table):
-        return Reading(source.records, source.key)
-    return _changelog(source, types)
+    if isinstance(source, Changelog):
+        return _changelog(source, types)
+    topic, key = (source.records, source.key) if isinstance(source, Table) else (source, ())
+    return Reading(registered.resolve(topic) if registered is not None else topic, key)
 
 
 def _changelog(source: Changelog, types: RowTypes) -> Reading:

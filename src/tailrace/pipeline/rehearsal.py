@@ -32,7 +32,7 @@ class Rehearsal:
         self._session = session
         self._waiting = list(builds)
         self._batches = max(_FEWEST, BATCHES // max(1, len(builds)))
-        self._reach = Reach(reach.servers, f"{reach.group}.rehearsal", _BATCH_SECONDS, reach.types)
+        self._reach = Reach(reach.servers, f"{reach.group}.rehearsal", _BATCH_SECONDS, reach.types, reach.registered)
         self._query: StreamingQuery | None = None
         self._scratch = scratch
 

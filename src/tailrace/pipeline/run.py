@@ -19,12 +19,14 @@ from tailrace.checking import find_mistakes
 from tailrace.dev import jars
 from tailrace.errors import DeclarationError, SettingError, TopicError
 from tailrace.health import HealthServer
+from tailrace.kafka.catalog_topic import read_catalog
 from tailrace.kafka.topics import TopicOnBroker, Topics
 from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.counters import Counters
 from tailrace.pipeline.lock import CheckpointLock
 from tailrace.pipeline.needs import all_slots, own_topics, source_topics
 from tailrace.pipeline.pipeline import Pipeline
+from tailrace.pipeline.registered import Registered, pinned
 from tailrace.pipeline.session import Jvm, start_session
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
@@ -85,12 +87,14 @@ def _run(
     app: App, session: SparkSession, jvm: Jvm, topics: Topics, settings: Settings, stopping: Event, scratch: Path
 ) -> None:
     """Start the queries, watch them until it is time to stop, and stop them."""
-    analysis = Analysis(session)
-    analysis.examine(app)
+    registered = Registered(settings.text("registry"))
+    known = read_catalog(settings.text("kafka"), app.name, topics)
+    analysis = Analysis(session, registered)
+    analysis.examine(pinned(app, known))
     if analysis.mistakes:
         raise DeclarationError(analysis.mistakes)
     on_broker = _create_topics(app, topics, settings)
-    pipeline = Pipeline(app, session, analysis, settings, on_broker, scratch)
+    pipeline = Pipeline(pinned(app, known), session, analysis, settings, on_broker, registered, scratch)
     health = _health(settings, pipeline)
     while not stopping.wait(_WATCH_EVERY if pipeline.started else 0.05):
         jvm.check()

@@ -1,0 +1,77 @@
+"""A real schema registry on the loopback address: Apicurio Registry, in memory, with its Confluent API."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tarfile
+from pathlib import Path
+
+from tailrace.dev.download import download, sha256_of
+from tailrace.dev.jars import cache_directory
+from tailrace.dev.java import ensure_java
+from tailrace.dev.parts import Part
+from tailrace.dev.ports import LOOPBACK, free_port
+from tailrace.dev.probe import http_answers
+from tailrace.dev.repository import root
+
+# The newest that runs on Java 17, the oldest Java that Tailrace runs on; later ones ask for 21.
+VERSION = "3.0.9"
+SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
+SIZE = 108860403
+_NAME = f"apicurio-registry-app-{VERSION}"
+_PATH = f"io/apicurio/apicurio-registry-app/{VERSION}/{_NAME}-all.tar.gz"
+
+READY_IN = 90.0
+# As for the broker: the quick compiler and the simple collector halve the CPU of a start.
+JAVA_OPTIONS = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class RegistryServer:
+    """Keeps its schemas in memory: each start is an empty registry. Several can run at once, each in its directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+        self.port = free_port()
+        self.log = self.directory / "registry.log"
+        self._program = self.directory / "program"
+        self._part: Part | None = None
+
+    @property
+    def url(self) -> str:
+        """The URL of the Confluent API."""
+        return f"http://{LOOPBACK}:{self.port}/apis/ccompat/v7"
+
+    def start(self) -> None:
+        """Start and return when it answers. Raises PartDied or InstallError, and leaves nothing running."""
+        java, archive = ensure_java(), _archive()
+        if not self._program.exists():
+            with tarfile.open(archive) as opened:
+                opened.extractall(self._program, filter="data")
+        command = [str(java), *JAVA_OPTIONS, f"-Dquarkus.http.host={LOOPBACK}", f"-Dquarkus.http.port={self.port}"]
+        command += ["-jar", str(self._program / f"{_NAME}-runner.jar")]
+        self._part = Part("registry", command, self.log, cwd=self.directory)
+        try:
+            self._part.wait(lambda: http_answers(f"{self.url}/subjects"), READY_IN, interval=0.1)
+        except BaseException:
+            self._part.kill()
+            raise
+
+    def stop(self) -> None:
+        """Stop it and remove the program, which is large; the log stays. Does nothing where it does not run."""
+        if self._part is not None:
+            self._part.stop()
+        shutil.rmtree(self._program, ignore_errors=True)
+
+
+def _archive() -> Path:
+    """The locked archive, beside the jars in the user's cache; downloaded where it is missing or damaged."""
+    directory = cache_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    target = directory / f"{_NAME}-all.tar.gz"
+    # Test runs that start at once take turns.
+    with (directory / f".{target.name}.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not (target.exists() and target.stat().st_size == SIZE and sha256_of(target) == SHA256):
+            download(root() + _PATH, target, sha256=SHA256, size=SIZE, advance=lambda _: None)
+    return target
