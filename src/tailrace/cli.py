@@ -63,6 +63,26 @@ def _parser() -> argparse.ArgumentParser:
     check = add("check", _check, "Find mistakes in an app without running it.")
     check.add_argument("app", help=_MODULE)
     add_flags(check, "check")
+    explain = add("explain", _explain, "Show how a view is computed.")
+    explain.add_argument("app", help=_MODULE)
+    explain.add_argument("view", help="the view or feed")
+    add_flags(explain, "explain")
+    rebuild = add(
+        "rebuild", _rebuild, "Build a view anew from the earliest records; readers keep the old rows meanwhile."
+    )
+    reset = add("reset", _rebuild, "Build a view anew from a chosen place; readers keep the old rows until then.")
+    places = reset.add_mutually_exclusive_group(required=True)
+    places.add_argument("--to-earliest", action="store_true", help="From the earliest records.")
+    places.add_argument("--to-latest", action="store_true", help="From the records still to come.")
+    places.add_argument("--to-offset", metavar="OFFSET", help="From an offset, in every partition.")
+    places.add_argument("--shift-by", metavar="N", help="From N records after where the view is; before, if negative.")
+    places.add_argument("--by-duration", metavar="DURATION", help="From so long ago on, such as PT5M.")
+    places.add_argument("--to-datetime", metavar="TIME", help="From a time on, such as 2026-01-31T12:00:00Z.")
+    for anew in (rebuild, reset):
+        anew.add_argument("app", help=_NAME)
+        anew.add_argument("view", help="the view")
+        anew.add_argument("--execute", action="store_true", help="Do it; without this the plan is shown only.")
+        add_flags(anew, "rebuild")
     status = add("status", _status, "Show how far every view of an app is.")
     status.add_argument("app", help=_NAME)
     status.add_argument("--json", action="store_true", help="Print JSON.")
@@ -111,11 +131,57 @@ def _check(flags: argparse.Namespace) -> int:
     app = load_app(flags.app)
     from tailrace.pipeline.check import check
 
-    mistakes = check(app, settings)
-    if mistakes:
-        raise DeclarationError(mistakes)
-    print(f"{app.name}: {_counted(len(app.views), 'view')}, no mistakes")
+    checked = check(app, settings)
+    table = [("name", "kind", "mode", "task slots", "row")]
+    table += [(one.name, one.kind, one.mode, str(one.slots), one.columns) for one in checked]
+    _print_table(table)
+    counts = [_counted(len(app.views), "view")] + ([_counted(len(app.feeds), "feed")] if app.feeds else [])
+    print(f"{app.name}: {', '.join(counts)}, no mistakes")
     return 0
+
+
+def _explain(flags: argparse.Namespace) -> int:
+    settings = _settings(flags)
+    app = load_app(flags.app)
+    from tailrace.pipeline.explain import explain
+
+    print(explain(app, flags.view, settings))
+    return 0
+
+
+def _rebuild(flags: argparse.Namespace) -> int:
+    settings = _settings(flags)
+    from tailrace.rebuild import execute, plan
+    from tailrace.resets import Target, check_target
+
+    target = Target("earliest")
+    for kind, flag in (("offset", "to_offset"), ("shift", "shift_by"), ("duration", "by_duration")):
+        if getattr(flags, flag, None) is not None:
+            target = Target(kind, getattr(flags, flag))
+    if getattr(flags, "to_datetime", None) is not None:
+        target = Target("datetime", flags.to_datetime)
+    if getattr(flags, "to_latest", False):
+        target = Target("latest")
+    check_target(target)
+    app = app_name(flags.app)
+    planned = plan(app, flags.view, target, settings)
+    table = [("topic", "partition", "is at", "begins at", "ends at")]
+    table += [(p.topic, str(p.partition), f"{p.now:,}", f"{p.start:,}", f"{p.end:,}") for p in planned.partitions]
+    _print_table(table)
+    said = f"view {planned.view}: generation {planned.generation} is built anew from {planned.target}, "
+    print(said + _counted(planned.records, "record"))
+    if not flags.execute:
+        print("nothing was done: --execute does it")
+        return 0
+    execute(app, planned, settings)
+    print("asked for: a running pipeline begins now, another at its start; readers keep the old rows until it is done")
+    return 0
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _status(flags: argparse.Namespace) -> int:
@@ -124,17 +190,22 @@ def _status(flags: argparse.Namespace) -> int:
 
     found = status(app_name(flags.app), settings)
     if flags.json:
-        print(json.dumps([asdict(view) for view in found]))
+        print(json.dumps(asdict(found)))
         return 0
     rows = [("view", "generation", "mode", "behind", "read", "skipped", "lost", "store behind")]
-    for view in found:
+    for view in found.views:
         behind = f"{view.behind:,} ({view.behind_seconds:.0f} s)" if view.behind else "0"
         store = "unknown" if view.store_behind is None else f"{view.store_behind:,}"
         counts = (f"{view.inputs:,}", f"{sum(view.skipped.values()):,}", f"{view.lost:,}")
-        rows.append((view.view, str(view.generation), view.mode, behind, *counts, store))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        generation = str(view.generation) if view.building is None else f"{view.generation} → {view.building}"
+        rows.append((view.view, generation, view.mode, behind, *counts, store))
+    _print_table(rows)
+    letters = [("topic", "dead letters", "reasons")]
+    for one in found.dead_letters:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in one.letters.items())
+        letters.append((one.topic, f"{sum(one.letters.values()):,}", reasons))
+    print()
+    _print_table(letters)
     return 0
 
 

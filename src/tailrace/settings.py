@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from tailrace.errors import SettingError
 from tailrace.logs import without_password
 
-ALL = ("pipeline", "materializer", "gateway", "status", "dev")
+ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "dev")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ TABLE = (
         "text",
         "localhost:9092",
         "Kafka bootstrap servers, separated by commas.",
-        ("pipeline", "materializer", "status"),
+        ("pipeline", "materializer", "status", "rebuild"),
     ),
     Setting(
         "redis", "redis", "redis://localhost:6379/0", "Redis or Valkey URL.", ("materializer", "gateway", "status")
@@ -71,7 +71,13 @@ TABLE = (
         "How long a real-time batch lasts: offsets and state are saved at its end.",
         ("pipeline", "dev"),
     ),
-    Setting("partitions", "count", "2", "Partitions of a topic that Tailrace creates.", ("pipeline", "dev")),
+    Setting(
+        "partitions",
+        "count",
+        "2",
+        "Partitions of a topic that Tailrace creates.",
+        ("pipeline", "check", "explain", "dev"),
+    ),
     Setting(
         "create-topics",
         "topics",
@@ -85,21 +91,21 @@ TABLE = (
         "count",
         "2",
         "Partitions of a view's state; fixed when its checkpoint is made.",
-        ("pipeline", "dev"),
+        ("pipeline", "check", "explain", "dev"),
     ),
     Setting(
         "jars",
         "text",
         "",
         "Directory that `tailrace dev` keeps downloaded jars in; the user's cache where empty.",
-        ("pipeline", "dev"),
+        ("pipeline", "check", "explain", "dev"),
     ),
     Setting(
         "registry",
         "text",
         "",
         "URL of the schema registry, Confluent API; none where empty.",
-        ("pipeline", "check", "dev"),
+        ("pipeline", "check", "explain", "dev"),
     ),
     Setting("host", "text", "127.0.0.1", "Address that the gateway listens on.", ("gateway", "dev")),
     Setting("port", "port", "8080", "Port that the gateway listens on; 0 takes a free one.", ("gateway", "dev")),

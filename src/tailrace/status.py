@@ -6,7 +6,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogView, Progress, catalog_topic
+from tailrace.catalog import (
+    APP_RECORD,
+    DEAD_LETTER_RECORDS,
+    PROGRESS_RECORDS,
+    Catalog,
+    CatalogFeed,
+    CatalogView,
+    Progress,
+    catalog_topic,
+)
 from tailrace.errors import TopicError, Unreachable
 from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.groups import Group
@@ -35,10 +44,28 @@ class ViewStatus:
     behind: int
     behind_seconds: float
     store_behind: int | None
+    building: int | None = None
 
 
-def status(app: str, settings: Settings) -> list[ViewStatus]:
-    """The status of every view of an app; raises TopicError where no pipeline has run for it."""
+@dataclass(frozen=True)
+class DeadLetters:
+    """How many records of a topic could not be used, by reason; up to `behind` records before its end."""
+
+    topic: str
+    letters: Mapping[str, int]
+    behind: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """Every view and feed of an app, and the dead letters of its topics."""
+
+    views: list[ViewStatus]
+    dead_letters: list[DeadLetters]
+
+
+def status(app: str, settings: Settings) -> Status:
+    """The status of an app; raises TopicError where no pipeline has run for it."""
     servers = settings.text("kafka")
     topics = Topics(servers)
     name = catalog_topic(app)
@@ -50,13 +77,22 @@ def status(app: str, settings: Settings) -> list[ViewStatus]:
     catalog = Catalog.decode(records[APP_RECORD])
     writer = Writer(settings.text("redis"), settings.text("prefix") or default_prefix(app))
     try:
-        return [_view_status(catalog, view, records, topics, writer, servers) for view in catalog.views.values()]
+        outputs: list[CatalogView | CatalogFeed] = [*catalog.views.values(), *catalog.feeds.values()]
+        return Status(
+            [_view_status(catalog, output, records, topics, writer, servers) for output in outputs],
+            _dead_letters(catalog, records, topics, servers),
+        )
     finally:
         writer.close()
 
 
 def _view_status(
-    catalog: Catalog, view: CatalogView, records: Mapping[str, bytes], topics: Topics, writer: Writer, servers: str
+    catalog: Catalog,
+    view: CatalogView | CatalogFeed,
+    records: Mapping[str, bytes],
+    topics: Topics,
+    writer: Writer,
+    servers: str,
 ) -> ViewStatus:
     found = records.get(PROGRESS_RECORDS + view.name)
     progress = Progress.decode(found) if found is not None else Progress(view.name, view.generation, -1, 0)
@@ -74,10 +110,30 @@ def _view_status(
             lost=progress.lost,
             behind=backlog(processed, bounds),
             behind_seconds=_age(group, processed, bounds),
-            store_behind=_store_behind(catalog, view, group, writer),
+            store_behind=_store_behind(catalog, view, group, writer) if isinstance(view, CatalogView) else None,
+            building=view.next.generation if isinstance(view, CatalogView) and view.next is not None else None,
         )
     finally:
         group.close()
+
+
+def _dead_letters(catalog: Catalog, records: Mapping[str, bytes], topics: Topics, servers: str) -> list[DeadLetters]:
+    found = [Progress.decode(value) for key, value in records.items() if key.startswith(DEAD_LETTER_RECORDS)]
+    counts = {name: topic.partitions for name, topic in topics.describe([one.view for one in found]).items()}
+    group = Group(servers, f"tailrace.{catalog.app}.status")
+    try:
+        bounds = group.bounds(counts)
+    finally:
+        group.close()
+    return [
+        DeadLetters(
+            one.view,
+            {reason: count for reason, count in one.skipped.items() if count},
+            backlog(one.processed, {one.view: bounds[one.view]}),
+        )
+        for one in sorted(found, key=lambda one: one.view)
+        if one.view in bounds
+    ]
 
 
 def _age(

@@ -50,6 +50,9 @@ def test_a_large_backlog_is_caught_up_then_live_and_lag_tools_see_it(tailrace: T
     command += ["--kafka", tailrace.broker.address, "--redis", tailrace.redis.url]
     table = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert tailrace.view in table and "live" in table
-    (found,) = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    (found,) = told["views"]
+    (letters,) = told["dead_letters"]
+    assert (letters["topic"], letters["letters"]) == (tailrace.topic, {})
     assert (found["mode"], found["behind"], found["lost"], found["store_behind"]) == ("live", 0, 0, 0)
     assert found["inputs"] == MANY + 10_001

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tailrace import durations
 from tailrace.app import App
 from tailrace.checking.sources import subject_of
 from tailrace.mistakes import Mistake, of_column_name, of_duration, of_name
@@ -92,6 +93,18 @@ def _of_view(view: View, subject: str) -> Iterator[Mistake]:
         for name, text in (("window", window.size), ("slide", window.slide), ("keep", window.keep)):
             yield from of_duration(view.place, subject, name, text)
         yield from of_duration(view.place, subject, "late", window.late, zero=True)
+        if window.slide is not None and _seconds(window.slide) > _seconds(window.size):
+            remedy = "Correct slide=…: windows further apart than they are long would leave events out."
+            expected = f"slide=… of at most the window's {window.size}"
+            yield Mistake(view.place, subject, expected, repr(window.slide), remedy)
+
+
+def _seconds(text: str) -> float:
+    """The seconds of a duration; 0 for a text that is told as a mistake of its own."""
+    try:
+        return durations.seconds(text)
+    except (ValueError, TypeError):
+        return 0.0
 
 
 def _of_join(view: View, subject: str) -> Iterator[Mistake]:

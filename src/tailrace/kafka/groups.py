@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -50,6 +51,20 @@ class Group:
     def bounds(self, partitions: Mapping[str, int]) -> dict[str, dict[int, tuple[int, int]]]:
         """Per partition, the earliest offset and the one that comes next."""
         return {topic: self._bounds(topic, range(count)) for topic, count in partitions.items()}
+
+    def at_time(self, partitions: Mapping[str, int], at: datetime) -> dict[str, dict[int, int]]:
+        """Per partition, the first offset of a time or later; partitions that have none are left out."""
+        ms = int(at.timestamp() * 1000)
+        asked = [TopicPartition(topic, number, ms) for topic, count in partitions.items() for number in range(count)]
+        try:
+            answered = self._consumer.offsets_for_times(asked, timeout=self._timeout)
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+        found: dict[str, dict[int, int]] = {topic: {} for topic in partitions}
+        for position in answered:
+            if position.offset >= 0:
+                found[position.topic][position.partition] = position.offset
+        return found
 
     def age(self, topic: str, partition: int, offset: int, now: float) -> float | None:
         """How many seconds ago the record at an offset was written; None where there is none."""

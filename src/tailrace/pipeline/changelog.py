@@ -16,6 +16,7 @@ from tailrace.pipeline.plan import Decoded, rows_of
 from tailrace.pipeline.reading import RowTypes, read, readings
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.rows import EXPIRES, PARTITION, PRESENT, VERSION
+from tailrace.views import Feed, View
 
 CATCH_UP_BATCH = 500_000
 _LONGEST_RECORD = 8 * 1024 * 1024
@@ -41,7 +42,21 @@ def changelog_writer(
     batches: for micro-batches, which take a limited number of records each.
     """
     output = build.output
-    name = f"rehearsal of {output.name}" if rehearsal else output.name
+    changelog = changelog_frame(session, build, reach, rehearsal=rehearsal, batches=batches)
+    writer = write(changelog, reach.servers, output.changelog).option("checkpointLocation", str(build.checkpoint))
+    return writer.queryName(query_name(output, rehearsal=rehearsal))
+
+
+def query_name(output: View | Feed, *, rehearsal: bool) -> str:
+    """What Spark calls the query, and what its counts are observed under."""
+    return f"rehearsal of {output.name}" if rehearsal else output.name
+
+
+def changelog_frame(
+    session: SparkSession, build: Build, reach: Reach, *, rehearsal: bool = False, batches: bool = False
+) -> DataFrame:
+    """The changelog records of a view or feed; the arguments are those of `changelog_writer`."""
+    output = build.output
     sources = []
     for alias, reading in readings(output, reach.types, reach.registered):
         records = read(
@@ -55,12 +70,10 @@ def changelog_writer(
         )
         decoded = events.decode(records, decoding.schemas(session, reading.topic, reach.registered), reading)
         sources.append(Decoded(alias, reading, decoded))
-    found = rows_of(output, sources, observed_as=name)
+    found = rows_of(output, sources, observed_as=query_name(output, rehearsal=rehearsal))
     if rehearsal:
         found = found.where(_never())
-    changelog = changes(found, output.row_key, build.generation)
-    writer = write(changelog, reach.servers, output.changelog).option("checkpointLocation", str(build.checkpoint))
-    return writer.queryName(name)
+    return changes(found, output.row_key, build.generation)
 
 
 def real_time(writer: DataStreamWriter, batch_seconds: float) -> DataStreamWriter:

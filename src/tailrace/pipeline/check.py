@@ -4,24 +4,59 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.app import App
 from tailrace.checking import find_mistakes
 from tailrace.checking.sources import records
 from tailrace.dev import jars
+from tailrace.errors import DeclarationError
 from tailrace.mistakes import Mistake
 from tailrace.pipeline.analysis import Analysis
+from tailrace.pipeline.needs import slots
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.session import start_session
 from tailrace.settings import Settings
+from tailrace.views import View
 
 
-def check(app: App, settings: Settings) -> list[Mistake]:
-    """The mistakes in an app, in the order of its module."""
+def check(app: App, settings: Settings) -> list[Checked]:
+    """What an app runs; raises DeclarationError with its mistakes, in the order of its module."""
     told = find_mistakes(app)
-    found = [*told, *examined(app, settings, told).mistakes]
-    return sorted(found, key=lambda mistake: (mistake.place.file, mistake.place.line))
+    analysis = examined(app, settings, told)
+    if found := [*told, *analysis.mistakes]:
+        raise DeclarationError(sorted(found, key=lambda mistake: (mistake.place.file, mistake.place.line)))
+    return report(app, analysis, settings)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What is to be run of one output: its kind, mode, task slots and columns."""
+
+    name: str
+    kind: str
+    mode: str
+    slots: int
+    columns: str
+
+
+def report(app: App, analysis: Analysis, settings: Settings) -> list[Checked]:
+    """What a good app runs, where every source topic has the partitions that new ones get."""
+    partitions, state = settings.number("partitions"), settings.number("state-partitions")
+    found = []
+    for output in app.outputs:
+        described = analysis.described[output.name]
+        found.append(
+            Checked(
+                output.name,
+                output.kind if isinstance(output, View) else "feed",
+                output.mode,
+                slots(output, analysis.types, {}, partitions, state),
+                ", ".join(f"{column.name} {column.type}" for column in (*described.key, *described.columns)),
+            )
+        )
+    return found
 
 
 def examined(app: App, settings: Settings, told: Sequence[Mistake] = ()) -> Analysis:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -194,6 +195,8 @@ class OutputAnalysis:
         aggregates = isinstance(output, View) and output.kind in (AGGREGATE, WINDOW)
         found = self._named(output, subject, texts)
         for name, column, got in found:
+            if not aggregates and self._counts(output, name, column, seen, subject, got):
+                continue
             what = "an aggregate" if aggregates else "an expression"
             example = "; such as avg(rating), count(*) or max(rating)" if aggregates else ""
             self._findings.attempt(
@@ -210,6 +213,21 @@ class OutputAnalysis:
                 got,
                 f"Correct the expression{example}.",
             )
+
+    def _counts(
+        self, output: View | Feed, name: str, column: SparkColumn, seen: DataFrame, subject: str, got: str
+    ) -> bool:
+        """Whether a column of single events is an aggregate, which is a mistake."""
+        try:
+            nodes = stateful_nodes(seen.select(column.alias(name)))
+        except PySparkException:
+            return False
+        if not nodes:
+            return False
+        what = f"{subject}, column {name!r}"
+        remedy = "Use app.view(…) for aggregates."
+        self._findings.add(output.place, what, "an expression over one event", f"{got}, which needs several", remedy)
+        return True
 
     def _named(self, output: View | Feed, subject: str, texts: dict[str, object]) -> list[tuple[str, SparkColumn, str]]:
         columns = output.columns

@@ -66,7 +66,8 @@ def start_session(
     """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Spark logs each mistake in a user's SQL with a stack trace; the analysis reports it in a line.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     builder = SparkSession.Builder().master(f"local[{slots}]").appName(f"tailrace {app}")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)

@@ -1,0 +1,98 @@
+"""`tailrace rebuild` and `tailrace reset`: the plan of a new generation, and the request for it.
+
+Nothing changes before `execute`: it puts a request on the catalog topic. A pipeline that runs begins at once, another
+at its next start. Readers keep the rows that are there until the new ones are complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogView, Progress, catalog_topic
+from tailrace.errors import TopicError
+from tailrace.kafka.catalog_topic import CatalogWriter, read_records
+from tailrace.kafka.groups import Group
+from tailrace.kafka.topics import Topics
+from tailrace.requests import REQUEST_RECORDS, Request
+from tailrace.resets import Bounds, Target, starts
+from tailrace.settings import Settings
+
+
+@dataclass(frozen=True)
+class PartitionPlan:
+    """Where one partition is read from: where the view is now, where it begins anew, and how much that is."""
+
+    topic: str
+    partition: int
+    now: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be done."""
+
+    view: str
+    generation: int
+    target: str
+    partitions: tuple[PartitionPlan, ...]
+
+    @property
+    def records(self) -> int:
+        """How many records are to be read."""
+        return sum(one.end - one.start for one in self.partitions)
+
+
+def plan(app: str, view: str, target: Target, settings: Settings) -> Plan:
+    """What a rebuild or reset of a view would do; raises TopicError where there is no such view."""
+    servers = settings.text("kafka")
+    topics = Topics(servers)
+    records = read_records(servers, app, topics)
+    entry = _entry(app, view, records, servers)
+    newest = entry.next or entry
+    found = records.get(PROGRESS_RECORDS + view)
+    processed = Progress.decode(found).processed if found is not None else {}
+    group = Group(servers, f"tailrace.{app}.{view}.reset")
+    try:
+        counts = {name: topic.partitions for name, topic in topics.describe(sorted(newest.sources)).items()}
+        bounds: Bounds = group.bounds(counts)
+        chosen = starts(target, bounds, processed, lambda at: group.at_time(counts, at), datetime.now(UTC))
+    finally:
+        group.close()
+    return Plan(
+        view,
+        newest.generation,
+        str(target),
+        tuple(
+            PartitionPlan(topic, p, processed.get(topic, {}).get(p, first), chosen[topic][p], end)
+            for topic, of in bounds.items()
+            for p, (first, end) in of.items()
+        ),
+    )
+
+
+def execute(app: str, planned: Plan, settings: Settings) -> None:
+    """Ask the pipeline for what was planned."""
+    offsets: dict[str, dict[str, int]] = {}
+    if planned.target != "earliest":
+        for one in planned.partitions:
+            offsets.setdefault(one.topic, {})[str(one.partition)] = one.start
+    request = Request(planned.generation, offsets, f"a rebuild from {planned.target} was asked for")
+    writer = CatalogWriter(settings.text("kafka"), catalog_topic(app))
+    writer.put(REQUEST_RECORDS + planned.view, request.encode())
+    writer.flush()
+
+
+def _entry(app: str, view: str, records: Mapping[str, bytes], servers: str) -> CatalogView:
+    if APP_RECORD not in records:
+        raise TopicError(
+            f"app {app!r}: expected its catalog on topic {catalog_topic(app)} at {servers}, found none: "
+            "start the pipeline, or correct the name or --kafka"
+        )
+    views = Catalog.decode(records[APP_RECORD]).views
+    if view not in views:
+        raise TopicError(f"app {app!r}: expected one of the views {', '.join(sorted(views))}, got {view!r}")
+    return views[view]
