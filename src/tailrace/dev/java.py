@@ -34,9 +34,9 @@ def ensure_java(say: Callable[[str], None] = print) -> Path:
     raise InstallError(f"apt-get installed {PACKAGE}, but no java {OLDEST} or newer is in JAVA_HOME or on the PATH")
 
 
-def find_java() -> Path | None:
+def find_java(oldest: int = OLDEST) -> Path | None:
     """The first `java` that is new enough, or None."""
-    return next((path for path, version in _candidates() if version is not None and version >= OLDEST), None)
+    return next((path for path, version in _candidates() if version is not None and version >= oldest), None)
 
 
 def java_home(java: Path) -> Path | None:
