@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from types import MappingProxyType
 
@@ -253,18 +253,6 @@ class App:
         )
         self._feeds.append(feed)
         return feed
-
-    def with_outputs(self, outputs: Iterable[View | Feed]) -> App:
-        """The same app with other views and feeds."""
-        found = App(self.name)
-        found.place = self.place
-        found._topics = list(self._topics)
-        for output in outputs:
-            if isinstance(output, View):
-                found._views.append(output)
-            else:
-                found._feeds.append(output)
-        return found
 
     def _add(self, view: View) -> View:
         self._views.append(view)

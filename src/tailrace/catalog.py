@@ -37,6 +37,7 @@ class CatalogView:
     offset, and is empty where it began at the earliest records.
     `next` is the build that is being made to take this one's place: its rows are kept back until it is done. Then it
     stands here itself, and `since` says per changelog partition which offset a store must have reached to serve it.
+    `schemas` are those of a registry that it reads its topics with: topic → (value, key).
     """
 
     name: str
@@ -50,6 +51,7 @@ class CatalogView:
     sources: Mapping[str, str] = field(default_factory=dict)
     starts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     since: Mapping[str, int] = field(default_factory=dict)
+    schemas: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
     next: CatalogView | None = None
 
     @classmethod
@@ -75,6 +77,7 @@ class CatalogFeed:
     columns: tuple[Column, ...]
     definition: Mapping[str, object]
     sources: Mapping[str, str] = field(default_factory=dict)
+    schemas: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
     hold: float = 0.0
     retain: str = "listening"
 
@@ -90,6 +93,7 @@ def _known(kind: type[CatalogView | CatalogFeed], found: Mapping[str, Any]) -> d
         **{name: value for name, value in found.items() if name in known},
         "key": tuple(Column(**column) for column in found["key"]),
         "columns": tuple(Column(**column) for column in found["columns"]),
+        "schemas": {topic: (value, key) for topic, (value, key) in found.get("schemas", {}).items()},
     }
 
 

@@ -9,8 +9,11 @@ A request is for the generation after the one it names: a pipeline that has buil
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+
+log = logging.getLogger(__name__)
 
 REQUEST_RECORDS = "request/"
 
@@ -27,11 +30,15 @@ class Request:
         """Compact JSON."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
-    @classmethod
-    def decode(cls, data: bytes) -> Request:
-        """The request in a record value; raises ValueError for what is none."""
+
+def request_for(view: str, records: Mapping[str, bytes]) -> Request | None:
+    """What was asked for a view, out of the records of the catalog topic; what is no request is passed over."""
+    data = records.get(REQUEST_RECORDS + view)
+    if data is None:
+        return None
+    try:
         found = json.loads(data)
-        try:
-            return cls(int(found["after"]), found.get("starts", {}), str(found.get("why", cls.why)))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"expected a request, got {data[:200]!r}") from error
+        return Request(int(found["after"]), found.get("starts", {}), str(found.get("why", Request.why)))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        log.error("view %s: expected a request, got %r, which is passed over", view, data[:200])
+        return None

@@ -7,7 +7,7 @@ from typing import overload
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
-from tailrace.catalog import APP_RECORD, Catalog, catalog_topic
+from tailrace.catalog import catalog_topic
 from tailrace.errors import Unreachable
 from tailrace.kafka.topics import Topics
 
@@ -74,12 +74,6 @@ def read_records(servers: str, app: str, topics: Topics) -> dict[str, bytes]:
         return reader.read_whole()
     finally:
         reader.close()
-
-
-def read_catalog(servers: str, app: str, topics: Topics) -> Catalog | None:
-    """The catalog of an app; None where no pipeline has run for it."""
-    found = read_records(servers, app, topics).get(APP_RECORD)
-    return Catalog.decode(found) if found is not None else None
 
 
 class CatalogWriter:

@@ -54,7 +54,7 @@ class Analysis:
             if isinstance(source, Changelog) and source.view.name not in self.described:
                 # The view it reads has mistakes of its own.
                 return
-            one = reading(source, self.types, self._registered)
+            one = reading(source, self.types, self._registered, output.name)
             frame = self._sources.frame(one, subject_of(source))
             if frame is None:
                 return

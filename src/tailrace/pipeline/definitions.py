@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tailrace.pipeline.decoding import avro_key_schema, avro_schema
-from tailrace.pipeline.registered import follows_registry
 from tailrace.topics import Dedupe, Step, Table, Topic, Where, WithColumns
 from tailrace.views import AGGREGATE, Changelog, Feed, Source, View
 
 
 def definition(
-    output: View | Feed,
-    state_partitions: int,
-    texts: Mapping[str, object] | None = None,
-    row_types: Mapping[str, str] | None = None,
+    output: View | Feed, state_partitions: int, texts: Mapping[str, object] | None = None
 ) -> dict[str, object]:
     """The definition of a view or feed; `texts` say what is declared as functions.
 
-    Of a schema that a registry keeps only what it makes of the row counts: `row_types`.
+    A schema that a registry keeps is not part of it: a view stays with the one that it was built with.
     """
     kind = output.kind if isinstance(output, View) else "feed"
     found: dict[str, object] = {"kind": kind, "key": list(output.key), "state-partitions": state_partitions}
@@ -29,8 +25,6 @@ def definition(
     if isinstance(output.columns, Mapping):
         found["columns"] = dict(output.columns)
     found.update(texts or {})
-    if any(follows_registry(source) for _, source in output.sources):
-        found["types"] = dict(row_types or {})
     if isinstance(output, View):
         if output.window is not None:
             window = output.window
@@ -38,6 +32,11 @@ def definition(
         if output.how:
             found["how"] = output.how
     return found
+
+
+def same_but_texts(known: Mapping[str, object], output: View | Feed, state_partitions: int) -> bool:
+    """Whether an output is what it was, as far as can be told before the analysis."""
+    return all(known.get(name) == value for name, value in definition(output, state_partitions).items())
 
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:

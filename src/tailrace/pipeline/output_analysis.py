@@ -35,11 +35,6 @@ class Described:
     columns: tuple[Column, ...]
     texts: Mapping[str, object] = field(default_factory=dict)
 
-    @property
-    def row_types(self) -> dict[str, str]:
-        """The type of each column of a row."""
-        return {column.name: column.type for column in (*self.key, *self.columns)}
-
 
 class OutputAnalysis:
     """Looks at views and feeds whose sources are known."""

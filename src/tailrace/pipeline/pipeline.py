@@ -40,7 +40,7 @@ from tailrace.pipeline.query import BATCHES, CATCHING_UP, LIVE, Query, Task
 from tailrace.pipeline.reading import reading, readings
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.rehearsal import Rehearsal
-from tailrace.requests import REQUEST_RECORDS, Request
+from tailrace.requests import REQUEST_RECORDS, request_for
 from tailrace.settings import Settings
 from tailrace.topics import Table, Topic
 from tailrace.views import REAL_TIME, Feed, View
@@ -140,11 +140,11 @@ class Pipeline:
             generation=0,
             key=described.key,
             columns=described.columns,
-            definition=definition(view, state, described.texts, described.row_types),
+            definition=definition(view, state, described.texts),
             sources={source.name: self._on_broker[source.name].id for _, source in view.sources},
+            schemas=self._schemas(view),
         )
-        found = self._records.get(REQUEST_RECORDS + view.name)
-        request = _request(view.name, found) if found is not None else None
+        request = request_for(view.name, self._records)
         chosen = choose_build(self._app.name, view, known, wanted, self._checkpoints, request)
         self._views[view.name] = chosen.entry
         return chosen
@@ -160,10 +160,9 @@ class Pipeline:
             generation=0,
             key=described.key,
             columns=described.columns,
-            definition=definition(
-                feed, self._settings.number("state-partitions"), described.texts, described.row_types
-            ),
+            definition=definition(feed, self._settings.number("state-partitions"), described.texts),
             sources={feed.source.name: self._on_broker[feed.source.name].id},
+            schemas=self._schemas(feed),
             hold=durations.seconds(feed.hold),
             retain=feed.retain,
         )
@@ -179,6 +178,10 @@ class Pipeline:
             build = replace(build, starts=self._progress(feed.name, known.generation).offsets)
         self._feeds[feed.name] = replace(entry, generation=build.generation)
         return build
+
+    def _schemas(self, output: View | Feed) -> dict[str, tuple[str | None, str | None]]:
+        found = [one.topic for _, one in readings(output, self._reach.types, self._registered)]
+        return {topic.name: (topic.schema, topic.key_schema) for topic in found if topic.registry}
 
     def _view_query(self, chosen: Chosen) -> Query:
         return self._query(chosen.build, handing_over=chosen.handing_over)
@@ -261,7 +264,7 @@ class Pipeline:
         """Begin what an operator has asked for, unless it is done already."""
         self._records[REQUEST_RECORDS + name] = value
         view = next((view for view in self._app.views if view.name == name), None)
-        request = _request(name, value)
+        request = request_for(name, self._records)
         if view is None or request is None:
             return
         entry = self._views[name]
@@ -295,11 +298,3 @@ class Pipeline:
 
 def _nothing(name: str, generation: int) -> Progress:
     return Progress(view=name, generation=generation, batch=-1, inputs=0, skipped=dict.fromkeys(REASONS, 0))
-
-
-def _request(view: str, data: bytes) -> Request | None:
-    try:
-        return Request.decode(data)
-    except ValueError as error:
-        log.error("a request for view %s was passed over: %s", view, error)
-        return None

@@ -42,15 +42,17 @@ class Reading:
 
 def readings(output: View | Feed, types: RowTypes, registered: Registered | None = None) -> list[tuple[str, Reading]]:
     """The sources of a view or feed, by the names that it gives them."""
-    return [(alias, reading(source, types, registered)) for alias, source in output.sources]
+    return [(alias, reading(source, types, registered, output.name)) for alias, source in output.sources]
 
 
-def reading(source: Source, types: RowTypes, registered: Registered | None = None) -> Reading:
-    """How a source is read; `types` are those of the views that are sources themselves."""
+def reading(
+    source: Source, types: RowTypes, registered: Registered | None = None, output: str | None = None
+) -> Reading:
+    """How a source is read, for an output; `types` are those of the views that are sources themselves."""
     if isinstance(source, Changelog):
         return _changelog(source, types)
     topic, key = (source.records, source.key) if isinstance(source, Table) else (source, ())
-    return Reading(registered.resolve(topic) if registered is not None else topic, key)
+    return Reading(registered.resolve(topic, output) if registered is not None else topic, key)
 
 
 def _changelog(source: Changelog, types: RowTypes) -> Reading:

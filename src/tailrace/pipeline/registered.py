@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tailrace.app import App
-from tailrace.catalog import Catalog
 from tailrace.errors import RegistryError
 from tailrace.pipeline import wire
 from tailrace.pipeline.registry import Registry
 from tailrace.pipeline.writers import Writers
-from tailrace.topics import Table, Topic
-from tailrace.views import LATEST, Changelog, Feed, Source, View
+from tailrace.topics import Topic
 
 
 class Registered:
@@ -24,12 +21,23 @@ class Registered:
     def __init__(self, url: str) -> None:
         self._registry = Registry(url) if url else None
         self._resolved: dict[Topic, Topic] = {}
+        self._pins: dict[str, Mapping[str, Sequence[str | None]]] = {}
         self._writers: dict[str, Writers] = {}
 
-    def resolve(self, topic: Topic) -> Topic:
-        """The topic with the schemas that it is read with: those that are declared, or the newest of its subjects."""
+    def pin(self, output: str, schemas: Mapping[str, Sequence[str | None]]) -> None:
+        """Have an output read its topics with the schemas, (value, key) by topic, that it was built with."""
+        self._pins[output] = schemas
+
+    def resolve(self, topic: Topic, output: str | None = None) -> Topic:
+        """The topic with the schemas that it is read with.
+
+        They are those that are declared, or those that an output was built with, or the newest of its subjects.
+        """
         if not topic.registry:
             return topic
+        if (pin := self._pins.get(output or "", {}).get(topic.name)) is not None:
+            value, key = pin
+            return replace(topic, schema=topic.schema or value, key_schema=topic.key_schema or key)
         bare = replace(topic, steps=())
         if bare not in self._resolved:
             schema, key_schema = topic.schema, topic.key_schema
@@ -69,32 +77,3 @@ class Registered:
                 "give --registry http://… (TAILRACE_REGISTRY)"
             )
         return self._registry
-
-
-def pinned(app: App, known: Catalog | None) -> App:
-    """The app with the columns that are built, where all columns of a registry's schema were asked for.
-
-    A field that is added to the schema changes no view by itself: it comes with the next rebuild.
-    """
-    if known is None:
-        return app
-    return app.with_outputs([_pinned(output, known) for output in app.outputs])
-
-
-def _pinned(output: View | Feed, known: Catalog) -> View | Feed:
-    entry = known.views.get(output.name) or known.feeds.get(output.name)
-    one_event = isinstance(output, Feed) or output.kind == LATEST
-    if entry is None or output.columns is not None or not one_event or not follows_registry(output.sources[0][1]):
-        return output
-    columns: Mapping[str, str] = {column.name: f"`{column.name}`" for column in entry.columns}
-    return replace(output, columns=columns)
-
-
-def follows_registry(source: Source) -> bool:
-    """Whether the columns of a source are those of the newest schema in a registry."""
-    if isinstance(source, Changelog):
-        return False
-    topic = source.records if isinstance(source, Table) else source
-    return topic.registry and (
-        (topic.format == "avro" and topic.schema is None) or (topic.key_format == "avro" and topic.key_schema is None)
-    )

@@ -9,25 +9,29 @@ from __future__ import annotations
 import logging
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 
 from pyspark.sql import SparkSession
 
 from tailrace.app import App
+from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.checking import find_mistakes
 from tailrace.dev import jars
 from tailrace.errors import DeclarationError, SettingError, TopicError
 from tailrace.health import HealthServer
-from tailrace.kafka.catalog_topic import read_catalog
+from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.topics import TopicOnBroker, Topics
 from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.counters import Counters
+from tailrace.pipeline.definitions import same_but_texts
 from tailrace.pipeline.lock import CheckpointLock
 from tailrace.pipeline.needs import all_slots, own_topics, source_topics
 from tailrace.pipeline.pipeline import Pipeline
-from tailrace.pipeline.registered import Registered, pinned
+from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.session import Jvm, start_session
+from tailrace.requests import request_for
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
 
@@ -88,13 +92,13 @@ def _run(
 ) -> None:
     """Start the queries, watch them until it is time to stop, and stop them."""
     registered = Registered(settings.text("registry"))
-    known = read_catalog(settings.text("kafka"), app.name, topics)
+    _pin(app, registered, read_records(settings.text("kafka"), app.name, topics), settings)
     analysis = Analysis(session, registered)
-    analysis.examine(pinned(app, known))
+    analysis.examine(app)
     if analysis.mistakes:
         raise DeclarationError(analysis.mistakes)
     on_broker = _create_topics(app, topics, settings)
-    pipeline = Pipeline(pinned(app, known), session, analysis, settings, on_broker, registered, scratch)
+    pipeline = Pipeline(app, session, analysis, settings, on_broker, registered, scratch)
     health = _health(settings, pipeline)
     while not stopping.wait(_WATCH_EVERY if pipeline.started else 0.05):
         jvm.check()
@@ -107,6 +111,23 @@ def _run(
     pipeline.stop()
     if health is not None:
         health.close()
+
+
+def _pin(app: App, registered: Registered, records: Mapping[str, bytes], settings: Settings) -> None:
+    """Have views and feeds that are what they were read their topics with the schemas that they were built with."""
+    if APP_RECORD not in records:
+        return
+    catalog, state = Catalog.decode(records[APP_RECORD]), settings.number("state-partitions")
+    for output in app.outputs:
+        view = catalog.views.get(output.name)
+        newest = (view.next or view) if view is not None else catalog.feeds.get(output.name)
+        asked = request_for(output.name, records)
+        if newest is None or (asked is not None and asked.after == newest.generation):
+            continue
+        entries = (newest, view) if view is not None else (newest,)
+        same = [entry for entry in entries if entry is not None and same_but_texts(entry.definition, output, state)]
+        if same:
+            registered.pin(output.name, same[0].schemas)
 
 
 def _directory(settings: Settings) -> Path | None:
