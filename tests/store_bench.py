@@ -7,6 +7,7 @@ from typing import cast
 import redis
 
 from tailrace.record import Change
+from tailrace.store.expiries import Expiries
 from tailrace.store.hand_overs import HandOvers
 from tailrace.store.keys import PartitionKeys, partition_keys
 from tailrace.store.row import unpack
@@ -23,6 +24,7 @@ class Bench:
     def __init__(self, url: str, prefix: str) -> None:
         self.writer = Writer(url, prefix)
         self.hand_overs = HandOvers(self.writer)
+        self.expiries = Expiries(self.writer)
         self.client = redis.Redis.from_url(url)
         self.keys: PartitionKeys = partition_keys(prefix, "v", 0)
         self.offset = self.writer.begin(*PLACE, -1, generation=1).offset

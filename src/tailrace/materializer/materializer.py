@@ -9,7 +9,7 @@ For every partition that the group assigns:
    A crash before it repeats the batch; a crash after it is found in step 1. Duplicates are skipped by version.
 4. commit to the group, for lag tools only.
 
-Beside that, `Upkeep` hands partitions over to the next build and mends what it has added to changelogs.
+Beside that, `Upkeep` hands partitions over to the next build, expires rows and mends what it has added to changelogs.
 
 Whenever the position in Redis is not the one believed (Redis was emptied, rolled back or failed over, or another
 instance wrote), nothing was written: the partition is opened again. While Redis can't be written, partitions
@@ -84,6 +84,7 @@ class Materializer:
             if now >= self._probe_at:
                 self._probe_at = now + _PROBE_EVERY
                 self._probe()
+                self._upkeep.expire(self._open.values())
             self._backoff = 0.05
         except Unavailable as error:
             self._wait(error)
