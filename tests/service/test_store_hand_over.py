@@ -47,7 +47,7 @@ def test_a_partition_is_switched_in_one_step_that_may_be_repeated(bench: Bench) 
         assert bench.held(bench.keys.rows) == {b"a": (2, 1)} and bench.held(bench.keys.gone) == {b"b": (2, 2)}
         assert bench.names() == {b"gone", b"expiries", b"old-rows"}
         assert (bench.stored().generation, bench.stored().next, bench.stored().offset) == (2, None, bench.offset)
-    found = bench.hand_overs.old_keys("v", 0, 0, 100)
+    found = bench.hand_overs.old_keys(*PLACE, 2, 0, 100)
     assert (sorted(found.keys), found.vanished, found.cursor) == ([b"a", b"old"], [b"old"], 0)
     bench.hand_overs.forget("v", 0, found.keys)
     assert bench.names() == {b"gone", b"expiries"}
@@ -60,6 +60,16 @@ def test_nothing_is_switched_before_its_offset_or_for_another_changelog(bench: B
     assert bench.hand_overs.serve("v", 0, "fedc9876", 2, -1) == Moved(None)
     assert bench.hand_overs.serve(*PLACE, 1, -1) == Served()
     assert bench.held(bench.keys.rows) == {b"a": (1, 1)} and bench.stored().generation == 1
+
+
+def test_no_key_is_called_vanished_by_a_store_that_cannot_know(bench: Bench) -> None:
+    bench.put((b"old", 1, 9, b"{}"))
+    assert bench.hand_overs.serve(*PLACE, 2, -1) == Served()
+    assert bench.hand_overs.old_keys(*PLACE, 2, 0, 100).vanished == [b"old"]
+    assert bench.hand_overs.old_keys(*PLACE, 1, 0, 100).keys == [], "another generation"
+    assert bench.hand_overs.old_keys("v", 0, "fedc9876", 2, 0, 100).keys == [], "another changelog"
+    bench.client.hset(cast(str, bench.keys.position), "target", str(bench.offset + 1))
+    assert bench.hand_overs.old_keys(*PLACE, 2, 0, 100).keys == [], "not whole"
 
 
 def test_a_build_without_rows_in_a_partition_empties_it(bench: Bench) -> None:

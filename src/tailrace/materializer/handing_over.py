@@ -71,7 +71,7 @@ class HandingOver:
             return
         view, number, _ = held.place
         cursor = self._cursors.pop(held.partition, 0)
-        found = self._hand_overs.old_keys(view, number, cursor, _BATCH)
+        found = self._hand_overs.old_keys(*held.place, held.generation, cursor, _BATCH)
         if found.vanished:
             # Version 0: any row of this build stands above it, also one that is on its way.
             gone = [(held.partition, tombstone(key, held.generation, 0)) for key in found.vanished]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from tailrace.store.stored import FIELDS, stored
 from tailrace.store.writer import Moved, Writer, moved
 
 
@@ -50,20 +51,26 @@ class HandOvers:
         names = [keys.position, keys.next_rows, keys.next_gone, keys.next_expiries]
         return bool(self._abandon(keys=names, args=[lineage, generation, given_up]))
 
-    def old_keys(self, view: str, partition: int, cursor: int, count: int) -> OldKeys:
-        """About `count` keys of earlier builds, from a cursor on; the cursor is 0 again after the last."""
+    def old_keys(self, view: str, partition: int, lineage: str, generation: int, cursor: int, count: int) -> OldKeys:
+        """About `count` keys of earlier builds, from a cursor on; the cursor is 0 again after the last.
+
+        None where the store does not serve this generation, whole, at the moment at which it is asked: a row that is
+        missing from it then says nothing.
+        """
         names = self._writer.keys(view, partition)
         redis = self._writer.redis
-        cursor, found = cast(
-            tuple[int, dict[bytes, bytes]], redis.hscan(cast(str, names.old_rows), cursor, count=count)
-        )
-        keys = list(found)
+        scanned = redis.hscan(cast(str, names.old_rows), cursor, count=count)
+        cursor, keys = scanned[0], cast(list[bytes], list(scanned[1]))
         if not keys:
             return OldKeys([], [], cursor)
         pipeline = redis.pipeline(transaction=True)
+        pipeline.hmget(cast(str, names.position), FIELDS)
         pipeline.hmget(cast(str, names.rows), cast(list[str], keys))
         pipeline.hmget(cast(str, names.gone), cast(list[str], keys))
-        rows, gone = cast(list[list[Any]], pipeline.execute())
+        position, rows, gone = cast(list[list[Any]], pipeline.execute())
+        found = stored(position, lineage)
+        if not found.whole or found.generation != generation:
+            return OldKeys([], [], 0)
         vanished = [key for key, row, tomb in zip(keys, rows, gone, strict=True) if row is None and tomb is None]
         return OldKeys(keys, vanished, cursor)
 
