@@ -21,6 +21,7 @@ from tailrace.dev.ports import free_port
 from tailrace.partitions import partition_of
 from tailrace.position import Position
 from tailrace.record import Change
+from tailrace.store.hand_overs import HandOvers, Served
 from tailrace.store.keys import default_prefix
 from tailrace.store.writer import Applied, Writer
 
@@ -67,7 +68,16 @@ class Store:
         """Begin every partition; they are whole once they have reached the target."""
         for name, one in self.catalog.views.items():
             for partition in range(one.partitions):
-                self.offsets[name, partition] = self.writer.begin(name, partition, self.catalog.lineage(one), target)
+                begun = self.writer.begin(name, partition, self.catalog.lineage(one), target, generation=one.generation)
+                self.offsets[name, partition] = begun.offset
+
+    def serve(self, name: str) -> None:
+        """Hand every partition of a view over to the generation of the catalog."""
+        one = self.catalog.views[name]
+        for partition in range(one.partitions):
+            lineage = self.catalog.lineage(one)
+            served = HandOvers(self.writer).serve(name, partition, lineage, one.generation, -1)
+            assert isinstance(served, Served), served
 
     def partition(self, name: str, key: str | bytes) -> int:
         """The partition of a key."""

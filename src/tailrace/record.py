@@ -3,7 +3,8 @@
     key      the view key as UTF-8 text; several columns as a JSON array
     value    the row as compact JSON, or null: the key is gone
     headers  g generation, v version, t source timestamp in ms, each as decimal text;
-             x, where the row expires: when, in ms since 1970
+             x, where the row expires: when, in ms since 1970;
+             a, where a materializer has added the record and not the pipeline: 1
 
 The value is never parsed on its way to the client: it is carried as bytes.
 """
@@ -27,11 +28,25 @@ class Change:
     timestamp: int
     offset: int
     expires: int | None = None
+    added: bool = False
 
     @property
-    def rank(self) -> tuple[int, int]:
-        """What decides between two changes of one key: the later build, then the higher version."""
-        return (self.generation, self.version)
+    def rank(self) -> tuple[int, int, bool]:
+        """What decides between two changes of one key: the later build, then the higher version, then a row.
+
+        The pipeline gives a version to one change only. A materializer's tombstone may have the version of a row that
+        it has not read yet: the row stays.
+        """
+        return (self.generation, self.version, self.value is not None)
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        """The headers of the record that holds this change."""
+        found = [("g", b"%d" % self.generation), ("v", b"%d" % self.version), ("t", b"%d" % self.timestamp)]
+        if self.expires is not None:
+            found.append(("x", b"%d" % self.expires))
+        if self.added:
+            found.append(("a", b"1"))
+        return found
 
 
 class NotAChange(ValueError):
@@ -53,6 +68,7 @@ def decode_change(
         timestamp=_number(found, "t"),
         offset=offset,
         expires=_number(found, "x") if "x" in found else None,
+        added="a" in found,
     )
 
 

@@ -301,3 +301,16 @@ def test_each_client_sees_rising_versions_and_in_the_end_the_newest(script: list
             assert versions == sorted(set(versions)) and versions[-1] == newest
 
     asyncio.run(play())
+
+
+@in_loop
+async def test_rows_of_another_build_reach_nobody() -> None:
+    bench = Bench(row(5))
+    client = bench.client()
+    for generation in (0, 2):
+        assert not bench.followed.offer(Row(generation, 99, 990, 0, b"{}"))
+        other = Held(Row(generation, 99, 990, 0, b"{}"), 1000, True, -1, generation)
+        assert not bench.followed.serves(other) and not bench.followed.learn(other)
+        assert not bench.followed.learn(Held(None, 1000, True, -1, generation))
+    bench.change(6)
+    assert client.events() == ["5", "ready", "6"]

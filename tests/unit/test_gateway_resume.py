@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tailrace.catalog import Column
 from tailrace.gateway.known import KnownView
-from tailrace.gateway.resume import After, Ahead, Fresh, Reset, entry, rebuilt, too_far_ahead
+from tailrace.gateway.resume import After, Ahead, Fresh, Later, Reset, entry, rebuilt, too_far_ahead
 
 VIEW = KnownView("averages", "0123abcd", 2, 4, (Column("movie_id", "bigint"),))
 
@@ -43,7 +43,6 @@ def test_a_position_that_names_no_offset_of_the_partition_has_seen_nothing_of_it
         ("0123abcd.2.3-7.3-8", "unreadable"),
         ("ffffffff.2.3-7", "foreign"),
         ("0123abcd.1.3-7", "generation"),
-        ("0123abcd.3.3-7", "generation"),
     ],
 )
 def test_a_position_that_cannot_be_used_resets_and_says_why(text: str, reason: str) -> None:
@@ -56,6 +55,12 @@ def test_whatever_a_client_sends_it_is_judged(text: str) -> None:
     assert isinstance(entry(text, VIEW, 3, 10), Fresh | Reset)
 
 
+def test_a_position_of_a_later_build_waits_for_the_catalog() -> None:
+    assert entry("0123abcd.3.3-7", VIEW, 3, 10) == Later(3)
+    assert entry("0123abcd.3", VIEW, 3, 10) == Later(3)
+
+
 def test_a_store_that_never_comes_and_a_rebuilt_view_are_reasons_of_their_own() -> None:
-    assert too_far_ahead(Ahead(11), 10).reason == "ahead"
+    assert too_far_ahead(Ahead(11), VIEW, 10).reason == "ahead"
+    assert too_far_ahead(Later(3), VIEW, 10).reason == "generation"
     assert rebuilt(VIEW).reason == "rebuilt"

@@ -43,8 +43,15 @@ def test_a_new_generation_is_news_whatever_its_version() -> None:
 def test_a_tombstone_is_a_version_too() -> None:
     standing = settled(row(5, 10), 20)
     assert standing.offer(row(6, 30, None)) and not standing.present
-    assert not standing.offer(row(5, 31)) and not standing.offer(row(6, 32))
+    assert not standing.offer(row(5, 31)) and not standing.offer(row(6, 32, None))
     assert standing.offer(row(7, 33)) and standing.present
+
+
+def test_of_one_version_a_row_stands_above_a_tombstone() -> None:
+    standing = settled(row(5, 10), 20)
+    assert standing.offer(row(6, 30, None))
+    assert standing.offer(row(6, 31)) and standing.present
+    assert not standing.offer(row(6, 32, None)) and standing.present
 
 
 def test_a_row_published_before_the_snapshot_arrives_is_kept() -> None:

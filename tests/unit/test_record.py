@@ -24,6 +24,23 @@ def test_a_later_generation_ranks_above_any_version_of_an_earlier_one() -> None:
     assert new.rank > old.rank
 
 
+def test_of_one_version_a_row_ranks_above_a_tombstone() -> None:
+    assert Change(b"k", b"{}", 1, 7, 0, 5).rank > Change(b"k", None, 1, 7, 0, 6).rank
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(b"k", b"{}", 1, 2, 3, 4),
+        Change(b"k", b"{}", 1, 2, 3, 4, expires=5),
+        Change(b"k", None, 1, 2, 3, 4, added=True),
+        Change(b"k", b"{}", 2**63 - 1, 0, 0, 4, expires=2**63 - 1, added=True),
+    ],
+)
+def test_a_change_is_read_from_its_own_headers(change: Change) -> None:
+    assert decode_change(change.key, change.value, change.headers(), change.offset) == change
+
+
 @pytest.mark.parametrize(
     ("headers", "says"),
     [

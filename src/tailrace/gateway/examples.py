@@ -82,7 +82,9 @@ READY = _json(
     {
         "ready": True,
         "reasons": [],
-        "views": {"rating-averages": {"generation": 1, "partitions": {"0": {"offset": 21, "whole": True}}}},
+        "views": {
+            "rating-averages": {"generation": 1, "partitions": {"0": {"offset": 21, "whole": True, "generation": 1}}}
+        },
     },
 )
 NOT_READY = _json("Not ready, and why.", {"ready": False, "reasons": ["the pub/sub link is down"], "views": {}})

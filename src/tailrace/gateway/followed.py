@@ -49,8 +49,14 @@ class Followed:
         self._count = 0
         self._flushed = 0
 
+    def serves(self, held: Held) -> bool:
+        """Whether a read is of the build that is followed here: the store is handed over at a moment of its own."""
+        return held.generation is None or held.generation == self.view.generation
+
     def offer(self, row: Row) -> bool:
-        """Take in a published row; True where it was news."""
+        """Take in a published row; True where it was news. One of another build is not."""
+        if row.generation != self.view.generation:
+            return False
         news = self.standing.offer(row)
         if news:
             self._announce()
@@ -58,6 +64,8 @@ class Followed:
 
     def learn(self, held: Held) -> bool:
         """Take in what a read found; True where it was news to live followers: pub/sub had not said so."""
+        if not self.serves(held):
+            return False
         news = self.standing.learn(held)
         if news:
             self._announce()

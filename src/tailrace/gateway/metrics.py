@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tailrace.gateway.known import Known
-from tailrace.store.reader import Stored
+from tailrace.store.stored import Stored
 
 _KINDS = ("row", "gone", "ready", "reset", "progress")
 _DELAYS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)

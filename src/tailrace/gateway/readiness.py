@@ -30,7 +30,11 @@ async def readiness(gateway: Gateway) -> dict[str, Any]:
         reasons.append("the gateway shuts down")
     for (name, partition, _), found in zip(partitions, stored, strict=False):
         view = views.setdefault(name, {"generation": known.views[name].generation, "partitions": {}})
-        view["partitions"][str(partition)] = {"offset": found.offset, "whole": found.whole}
+        view["partitions"][str(partition)] = {
+            "offset": found.offset,
+            "whole": found.whole,
+            "generation": found.generation,
+        }
         if not found.whole:
             reached = "nothing" if found.offset is None else f"offset {found.offset} of {found.target}"
             reasons.append(f"view {name}, partition {partition} is being restored: the store holds {reached}")

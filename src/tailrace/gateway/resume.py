@@ -28,6 +28,13 @@ class Ahead:
 
 
 @dataclass(frozen=True)
+class Later:
+    """The client has seen a later build than this gateway knows of: the catalog is on its way. Wait."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
 class Reset:
     """The position can't be used; the client must drop what it holds and gets a snapshot."""
 
@@ -35,7 +42,7 @@ class Reset:
     message: str
 
 
-Entry = Fresh | After | Ahead | Reset
+Entry = Fresh | After | Ahead | Later | Reset
 
 
 def entry(text: str | None, view: KnownView, partition: int, stored: int) -> Entry:
@@ -47,21 +54,27 @@ def entry(text: str | None, view: KnownView, partition: int, stored: int) -> Ent
         return Reset("unreadable", "expected the id of an earlier frame as the position, got something else")
     if position.lineage != view.lineage:
         return Reset("foreign", "the position belongs to another view or to an earlier changelog of this one")
-    if position.generation != view.generation:
-        return Reset(
-            "generation", f"the position is of generation {position.generation}, the view of {view.generation}"
-        )
+    if position.generation > view.generation:
+        return Later(position.generation)
+    if position.generation < view.generation:
+        return _of_another(position.generation, view)
     offset = position.offsets.get(partition)
     if offset is None:
         return Fresh()
     return Ahead(offset) if offset > stored else After(offset)
 
 
-def too_far_ahead(ahead: Ahead, stored: int) -> Reset:
+def too_far_ahead(ahead: Ahead | Later, view: KnownView, stored: int) -> Reset:
     """What becomes of a client whose position the store did not reach in time."""
+    if isinstance(ahead, Later):
+        return _of_another(ahead.generation, view)
     return Reset("ahead", f"the position is at offset {ahead.offset}, the store holds the view up to {stored} only")
 
 
 def rebuilt(view: KnownView) -> Reset:
     """What a client gets whose view was built anew while it followed."""
     return Reset("rebuilt", f"the view was built anew: it is now at generation {view.generation}")
+
+
+def _of_another(generation: int, view: KnownView) -> Reset:
+    return Reset("generation", f"the position is of generation {generation}, the view of {view.generation}")

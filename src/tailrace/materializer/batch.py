@@ -12,12 +12,17 @@ RawRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | N
 
 @dataclass(frozen=True)
 class Batch:
-    """At most one change per key, the one of highest rank, and the offset that the batch leads to."""
+    """At most one change per key and generation, the one of highest rank, and the offset that the batch leads to.
+
+    Generations are kept apart, because one is served while the next is kept back. `added` are all changes that a
+    materializer has added to the changelog.
+    """
 
     changes: list[Change]
     reached: int
     records: int
     refused: list[tuple[int, str]]
+    added: list[Change]
 
 
 def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
@@ -26,7 +31,8 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
     A record that is no change is refused, with its offset and the reason; it holds up no other.
     Of equal ranks the first stays: a replay brings nothing new.
     """
-    newest: dict[bytes, Change] = {}
+    newest: dict[tuple[bytes, int], Change] = {}
+    added: list[Change] = []
     refused: list[tuple[int, str]] = []
     reached = stored
     count = 0
@@ -40,7 +46,9 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
         except NotAChange as error:
             refused.append((offset, str(error)))
             continue
-        held = newest.get(change.key)
+        if change.added:
+            added.append(change)
+        held = newest.get((change.key, change.generation))
         if held is None or change.rank > held.rank:
-            newest[change.key] = change
-    return Batch(list(newest.values()), reached, count, refused)
+            newest[change.key, change.generation] = change
+    return Batch(list(newest.values()), reached, count, refused, added)

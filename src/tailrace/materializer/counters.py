@@ -24,6 +24,15 @@ class Counters:
             view,
             registry=self.registry,
         )
+        self.expired = Counter(
+            "tailrace_materializer_expired", "Tombstones added for rows that expired.", registry=self.registry
+        )
+        self.handed_over = Counter(
+            "tailrace_materializer_handed_over",
+            "Times a partition was handed over to the next build.",
+            view,
+            registry=self.registry,
+        )
         self.unavailable = Counter(
             "tailrace_materializer_redis_unavailable",
             "Times Redis could not be reached or written.",

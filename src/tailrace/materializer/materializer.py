@@ -9,6 +9,8 @@ For every partition that the group assigns:
    A crash before it repeats the batch; a crash after it is found in step 1. Duplicates are skipped by version.
 4. commit to the group, for lag tools only.
 
+Beside that, `Upkeep` hands partitions over to the next build, expires rows and mends what it has added to changelogs.
+
 Whenever the position in Redis is not the one believed (Redis was emptied, rolled back or failed over, or another
 instance wrote), nothing was written: the partition is opened again. While Redis can't be written, partitions
 stay paused and are opened with backoff; nothing is skipped.
@@ -18,13 +20,14 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 
 from tailrace.catalog import Catalog, CatalogView
 from tailrace.kafka.changelogs import Changelogs, Partition
-from tailrace.materializer.batch import conflate
+from tailrace.materializer.batch import RawRecord, conflate
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.open_partition import OpenPartition
+from tailrace.materializer.upkeep import Upkeep
 from tailrace.store.writer import Moved, Unavailable, Writer
 
 log = logging.getLogger(__name__)
@@ -34,28 +37,16 @@ _COMMIT_EVERY = 5.0
 _LONGEST_BACKOFF = 2.0
 
 
-@dataclass
-class OpenPartition:
-    """A partition that is being read: its view, its lineage, and the offset that Redis holds."""
-
-    view: str
-    lineage: str
-    stored: int
-    target: int
-
-    @property
-    def whole(self) -> bool:
-        """Whether everything that the changelog held when the partition was opened is in the store."""
-        return self.stored >= self.target
-
-
 class Materializer:
     """One instance; `step` is called in a loop by the process."""
 
-    def __init__(self, changelogs: Changelogs, catalog: CatalogCopy, writer: Writer, counters: Counters) -> None:
+    def __init__(
+        self, changelogs: Changelogs, catalog: CatalogCopy, writer: Writer, upkeep: Upkeep, counters: Counters
+    ) -> None:
         self._changelogs = changelogs
         self._catalog = catalog
         self._writer = writer
+        self._upkeep = upkeep
         self._counters = counters
         self._views: dict[str, tuple[CatalogView, str]] = {}
         self._open: dict[Partition, OpenPartition] = {}
@@ -79,16 +70,21 @@ class Materializer:
         try:
             self._catalog.copy()
             for partition in list(self._closed):
-                self._open_partition(partition)
+                if not self._upkeep.blocks(partition):
+                    self._open_partition(partition)
             for partition, messages in polled.records.items():
                 if partition in self._open:
                     self._apply(
                         partition,
                         [(m.key(), m.value(), m.headers(), m.offset()) for m in messages],  # type: ignore[misc]
                     )
+            for partition, held in list(self._open.items()):
+                if (moved := self._upkeep.tend(held)) is not None:
+                    self._lose(partition, held, moved.offset)
             if now >= self._probe_at:
                 self._probe_at = now + _PROBE_EVERY
                 self._probe()
+                self._upkeep.expire(self._open.values())
             self._backoff = 0.05
         except Unavailable as error:
             self._wait(error)
@@ -103,10 +99,15 @@ class Materializer:
         found = []
         if time.monotonic() < self._retry_at:
             found.append("Redis can't be reached or written")
+        found += self._upkeep.problems()
         found += [f"{topic}[{number}] is waiting to be opened" for topic, number in sorted(self._closed)]
         for (topic, number), held in sorted(self._open.items()):
             if not held.whole:
                 found.append(f"{topic}[{number}] is being restored: {held.stored} of {held.target}")
+            elif held.generation != held.entry.generation:
+                found.append(
+                    f"{topic}[{number}] holds generation {held.generation}, the catalog names {held.entry.generation}"
+                )
         return found
 
     def _take_catalog(self, catalog: Catalog | None) -> None:
@@ -118,6 +119,8 @@ class Materializer:
             known = views.get(partition[0])
             if known is None or known[1] != held.lineage:
                 self._close(partition)
+            else:
+                held.entry = known[0]
         self._views = views
 
     def _open_partition(self, partition: Partition) -> None:
@@ -131,19 +134,15 @@ class Materializer:
         end = self._changelogs.end(partition)
         if end is None:
             return
-        if stored is None or stored >= end:
-            stored = self._writer.begin(view.name, number, lineage, end - 1, anew=stored is not None)
-        self._changelogs.open(partition, stored + 1)
-        self._open[partition] = OpenPartition(view.name, lineage, stored, end - 1)
+        anew = stored is not None and stored >= end
+        begun = self._writer.begin(view.name, number, lineage, end - 1, generation=view.generation, anew=anew)
+        self._changelogs.open(partition, begun.offset + 1)
+        self._open[partition] = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
         self._closed.discard(partition)
         self._counters.reopened.labels(view.name).inc()
-        log.info("opened %s[%d] at offset %d of %d", topic, number, stored + 1, end)
+        log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
 
-    def _apply(
-        self,
-        partition: Partition,
-        records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]],
-    ) -> None:
+    def _apply(self, partition: Partition, records: list[RawRecord]) -> None:
         held = self._open[partition]
         batch = conflate(records, held.stored)
         for offset, reason in batch.refused:
@@ -152,27 +151,26 @@ class Materializer:
         self._counters.records.labels(held.view).inc(batch.records)
         if batch.reached == held.stored:
             return
-        result = self._writer.apply(held.view, partition[1], held.lineage, held.stored, batch.reached, batch.changes)
-        if isinstance(result, Moved):
-            log.warning("%s[%d]: Redis holds offset %s, not %d", *partition, result.offset, held.stored)
+        if not self._upkeep.mend(held, batch):
             self._close(partition)
-            if result.offset is None:
-                self._catalog.copy_again()
+            return
+        result = self._writer.apply(*held.place, held.stored, batch.reached, batch.changes)
+        if isinstance(result, Moved):
+            self._lose(partition, held, result.offset)
             return
         held.stored = batch.reached
+        held.old |= result.old > 0
         self._counters.accepted.labels(held.view).inc(result.accepted)
 
     def _probe(self) -> None:
         """Find out whether Redis still holds what it was given, and how far behind it is."""
         partitions = list(self._open.items())
-        found = self._writer.offsets([(held.view, number, held.lineage) for (_, number), held in partitions])
+        found = self._writer.stored([held.place for _, held in partitions])
         for (partition, held), stored in zip(partitions, found, strict=True):
-            if stored != held.stored:
-                log.warning("%s[%d]: Redis holds offset %s, not %d", *partition, stored, held.stored)
-                self._close(partition)
-                if stored is None:
-                    self._catalog.copy_again()
+            if stored.offset != held.stored or stored.generation != held.generation:
+                self._lose(partition, held, stored.offset)
                 continue
+            self._upkeep.give_up(held, stored.next)
             self._pass_gap(partition, held)
             end = self._changelogs.end(partition, cached=True)
             labels = (held.view, str(partition[1]))
@@ -186,8 +184,21 @@ class Materializer:
             return
         next_offset = self._changelogs.next_offset(partition)
         if next_offset is not None and next_offset - 1 > held.stored:
-            self._writer.apply(held.view, partition[1], held.lineage, held.stored, next_offset - 1, [])
+            self._writer.apply(*held.place, held.stored, next_offset - 1, [])
             held.stored = next_offset - 1
+
+    def _lose(self, partition: Partition, held: OpenPartition, offset: int | None) -> None:
+        """Redis holds another position than believed: ask it again."""
+        log.warning(
+            "%s[%d]: Redis holds offset %s, not what was believed: offset %d of generation %d",
+            *partition,
+            offset,
+            held.stored,
+            held.generation,
+        )
+        self._close(partition)
+        if offset is None:
+            self._catalog.copy_again()
 
     def _close(self, partition: Partition) -> None:
         self._changelogs.pause(partition)

@@ -6,12 +6,14 @@ import logging
 
 from tailrace.catalog import catalog_topic
 from tailrace.health import HealthServer
+from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.kafka.changelogs import Changelogs
 from tailrace.logs import without_password
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
 from tailrace.materializer.materializer import Materializer
+from tailrace.materializer.upkeep import Upkeep
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
 from tailrace.store.keys import default_prefix
@@ -27,7 +29,8 @@ def run(app: str, settings: Settings) -> int:
     writer = Writer(settings.text("redis"), settings.text("prefix") or default_prefix(app))
     reader = CatalogReader(settings.text("kafka"), catalog_topic(app))
     changelogs = Changelogs(settings.text("kafka"), f"tailrace.{app}.materializer")
-    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, counters)
+    upkeep = Upkeep(writer, Additions(settings.text("kafka")), counters)
+    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, counters)
     health = (
         HealthServer(settings.number("health-port"), counters.registry, materializer.reasons)
         if settings.text("health-port")

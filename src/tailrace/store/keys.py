@@ -6,8 +6,14 @@ node of a cluster:
     tailrace:movies:catalog                              hash    record key of the catalog topic → JSON
     tailrace:movies:{rating-averages:0}:rows             hash    key → generation version offset timestamp json
     tailrace:movies:{rating-averages:0}:gone             hash    key → generation version offset timestamp
-    tailrace:movies:{rating-averages:0}:position         hash    lineage, offset, target
+    tailrace:movies:{rating-averages:0}:expiries         zset    key → when its row expires, in ms since 1970
+    tailrace:movies:{rating-averages:0}:position         hash    lineage, offset, target, generation, next, dropped
     tailrace:movies:{rating-averages:0}:changes:<lineage>:<key>    channel, one message per accepted change
+
+While the next build of a view is being made, its rows wait in `next-rows`, `next-gone` and `next-expiries`. `old-rows`
+holds keys of earlier builds until those that the served build does not have are gone from the changelog, too.
+The position's `generation` is that of `rows`, `next` that of `next-rows`, and `dropped` the latest whose rows were
+kept back and given up.
 """
 
 from __future__ import annotations
@@ -19,10 +25,21 @@ from dataclasses import dataclass
 class PartitionKeys:
     """The keys of one partition of a view, and the channels of its rows."""
 
+    position: bytes
     rows: bytes
     gone: bytes
-    position: bytes
+    expiries: bytes
+    next_rows: bytes
+    next_gone: bytes
+    next_expiries: bytes
+    old_rows: bytes
     channels: bytes
+
+    @property
+    def all(self) -> list[bytes]:
+        """Every key, in the order that scripts expect."""
+        served = [self.position, self.rows, self.gone, self.expiries]
+        return [*served, self.next_rows, self.next_gone, self.next_expiries, self.old_rows]
 
     def channel(self, lineage: str, key: bytes) -> bytes:
         """The pub/sub channel of one row: who listens to one changelog hears nothing of another."""
@@ -33,7 +50,15 @@ def partition_keys(prefix: str, view: str, partition: int) -> PartitionKeys:
     """The keys of one partition of a view."""
     stem = f"{prefix}:{{{view}:{partition}}}:".encode()
     return PartitionKeys(
-        rows=stem + b"rows", gone=stem + b"gone", position=stem + b"position", channels=stem + b"changes:"
+        position=stem + b"position",
+        rows=stem + b"rows",
+        gone=stem + b"gone",
+        expiries=stem + b"expiries",
+        next_rows=stem + b"next-rows",
+        next_gone=stem + b"next-gone",
+        next_expiries=stem + b"next-expiries",
+        old_rows=stem + b"old-rows",
+        channels=stem + b"changes:",
     )
 
 

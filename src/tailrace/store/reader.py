@@ -12,6 +12,8 @@ from redis.backoff import NoBackoff
 
 from tailrace.store.keys import catalog_key, partition_keys
 from tailrace.store.row import Row, unpack
+from tailrace.store.stored import FIELDS, Stored
+from tailrace.store.stored import stored as stored_of
 
 # What a reader gets while Redis is away, is loading its data or refuses to answer.
 Unavailable = (redis.RedisError, OSError)
@@ -22,23 +24,6 @@ CONNECT_TIMEOUT = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """How far one partition is.
-
-    `offset` is None where the store has no position of the view's lineage: nothing is known of the partition.
-    `target` is the offset that a restore must reach before the partition is whole.
-    """
-
-    offset: int | None
-    target: int | None
-
-    @property
-    def whole(self) -> bool:
-        """False while the partition is still being restored from the changelog."""
-        return self.offset is not None and self.target is not None and self.offset >= self.target
-
-
-@dataclass(frozen=True, slots=True)
 class Held:
     """What one read found: the row or tombstone of a key, and how far its partition is (see `Stored`)."""
 
@@ -46,6 +31,7 @@ class Held:
     offset: int | None
     whole: bool
     target: int | None = None
+    generation: int | None = None
 
 
 class Reader:
@@ -65,11 +51,11 @@ class Reader:
         """What keys of one partition hold, all read at one moment."""
         names = partition_keys(self._prefix, view, partition)
         pipeline = self._redis.pipeline(transaction=True)
-        pipeline.hmget(cast(str, names.position), ["lineage", "offset", "target"])
+        pipeline.hmget(cast(str, names.position), FIELDS)
         pipeline.hmget(cast(str, names.rows), cast(list[str], keys))
         pipeline.hmget(cast(str, names.gone), cast(list[str], keys))
         position, rows, gone = await pipeline.execute()
-        stored = _stored(position, lineage)
+        stored = stored_of(position, lineage)
         if stored.offset is None:
             return [Held(None, None, False)] * len(keys)
         return [
@@ -78,6 +64,7 @@ class Reader:
                 stored.offset,
                 stored.whole,
                 stored.target,
+                stored.generation,
             )
             for row, tomb in zip(rows, gone, strict=True)
         ]
@@ -87,9 +74,9 @@ class Reader:
         pipeline = self._redis.pipeline(transaction=False)
         for view, partition, _ in partitions:
             names = partition_keys(self._prefix, view, partition)
-            pipeline.hmget(cast(str, names.position), ["lineage", "offset", "target"])
+            pipeline.hmget(cast(str, names.position), FIELDS)
         found = await pipeline.execute()
-        return [_stored(position, lineage) for (_, _, lineage), position in zip(partitions, found, strict=True)]
+        return [stored_of(position, lineage) for (_, _, lineage), position in zip(partitions, found, strict=True)]
 
     async def catalog(self) -> dict[str, bytes]:
         """The records of the catalog topic, by record key."""
@@ -111,10 +98,3 @@ class Reader:
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()
-
-
-def _stored(position: Sequence[bytes | None], lineage: str) -> Stored:
-    stored, offset, target = position
-    if stored != lineage.encode() or offset is None or target is None:
-        return Stored(None, None)
-    return Stored(int(offset), int(target))

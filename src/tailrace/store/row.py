@@ -16,9 +16,9 @@ class Row:
     value: bytes | None
 
     @property
-    def rank(self) -> tuple[int, int]:
-        """What decides between two rows of one key: the later build, then the higher version."""
-        return (self.generation, self.version)
+    def rank(self) -> tuple[int, int, bool]:
+        """What decides between two rows of one key: the later build, then the higher version, then that it is there."""
+        return (self.generation, self.version, self.value is not None)
 
     def pack(self) -> bytes:
         """The bytes that `unpack` reads."""

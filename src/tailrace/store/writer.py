@@ -9,11 +9,14 @@ from typing import Any, cast
 
 import redis
 from redis.backoff import NoBackoff
+from redis.commands.core import Script
 from redis.retry import Retry
 
 from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.record import Change
-from tailrace.store.keys import catalog_key, partition_keys
+from tailrace.store.keys import PartitionKeys, catalog_key, partition_keys
+from tailrace.store.row import unpack
+from tailrace.store.stored import FIELDS, Stored, stored
 
 # What Redis answers while it can't take writes: wait and try again, never skip.
 Unavailable = (
@@ -27,9 +30,13 @@ Unavailable = (
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The batch is in the store; `accepted` of its changes were newer than what the store held."""
+    """The batch is in the store; `accepted` of its changes were newer than what the store held.
+
+    `old` of them were of an earlier generation than the one served, and of keys that the store does not know.
+    """
 
     accepted: int
+    old: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,57 +46,99 @@ class Moved:
     offset: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What the store holds of a partition that was begun: up to which offset, and of which generation."""
+
+    offset: int
+    generation: int
+
+
 class Writer:
     """Writes changes to Redis. Every method is one round trip and raises one of `Unavailable` when it fails."""
 
     def __init__(self, url: str, prefix: str) -> None:
-        self._prefix = prefix
-        self._redis = redis.Redis.from_url(
+        self.prefix = prefix
+        self.redis = redis.Redis.from_url(
             url,
             retry=Retry(NoBackoff(), 0),
             socket_timeout=10,
             socket_connect_timeout=5,
             health_check_interval=0,
         )
-        scripts = files("tailrace.store")
-        self._apply = self._redis.register_script((scripts / "apply.lua").read_text())
-        self._begin = self._redis.register_script((scripts / "begin.lua").read_text())
+        self._apply = self.script("apply")
+        self._begin = self.script("begin")
 
-    def begin(self, view: str, partition: int, lineage: str, target: int, *, anew: bool = False) -> int:
-        """The offset that the store holds for a partition, after emptying one of another lineage, or any if `anew`."""
-        keys = partition_keys(self._prefix, view, partition)
-        return int(
-            cast(bytes, self._begin(keys=[keys.rows, keys.gone, keys.position], args=[lineage, target, int(anew)]))
-        )
+    def script(self, name: str) -> Script:
+        """The script in the file of this name; it is loaded when Redis does not know it."""
+        return self.redis.register_script((files("tailrace.store") / f"{name}.lua").read_text())
+
+    def keys(self, view: str, partition: int) -> PartitionKeys:
+        """The keys of one partition."""
+        return partition_keys(self.prefix, view, partition)
+
+    def begin(
+        self, view: str, partition: int, lineage: str, target: int, *, generation: int, anew: bool = False
+    ) -> Begun:
+        """What the store holds of a partition, after emptying one of another lineage, or any if `anew`.
+
+        `generation` is what an emptied partition is restored to.
+        """
+        args: list[Any] = [lineage, target, int(anew), generation]
+        offset, held = cast(list[bytes], self._begin(keys=self.keys(view, partition).all, args=args))
+        return Begun(int(offset), int(held))
 
     def apply(
         self, view: str, partition: int, lineage: str, expected: int, reached: int, changes: Sequence[Change]
     ) -> Applied | Moved:
-        """Apply changes, at most one per key, that lead from the offset `expected` to the offset `reached`."""
-        keys = partition_keys(self._prefix, view, partition)
+        """Apply changes, at most one per key and generation, that lead from the offset `expected` to `reached`."""
+        keys = self.keys(view, partition)
         args: list[Any] = [lineage, expected, reached, keys.channel(lineage, b"")]
         for c in changes:
-            args += (c.key, b"%d %d %d %d" % (c.generation, c.version, c.offset, c.timestamp), c.value or b"")
-        result = cast(list[Any], self._apply(keys=[keys.rows, keys.gone, keys.position], args=args))
+            meta = b"%d %d %d %d" % (c.generation, c.version, c.offset, c.timestamp)
+            args += (c.key, meta, c.value or b"", b"" if c.expires is None else c.expires)
+        result = cast(list[Any], self._apply(keys=keys.all, args=args))
         if result[0] == b"applied":
-            return Applied(int(result[1]))
-        return Moved(int(result[1]) if result[1] != b"" else None)
+            return Applied(int(result[1]), int(result[2]))
+        return moved(result[1])
 
     def offsets(self, partitions: Sequence[tuple[str, int, str]]) -> list[int | None]:
         """The stored offset of each (view, partition, lineage); None where the store has no position of the lineage."""
-        pipeline = self._redis.pipeline(transaction=False)
+        return [found.offset for found in self.stored(partitions)]
+
+    def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[Stored]:
+        """How far each (view, partition, lineage) is."""
+        pipeline = self.redis.pipeline(transaction=False)
         for view, partition, _ in partitions:
-            pipeline.hmget(cast(str, partition_keys(self._prefix, view, partition).position), ["lineage", "offset"])
+            pipeline.hmget(cast(str, self.keys(view, partition).position), FIELDS)
         found = pipeline.execute()
-        return [
-            int(offset) if stored == lineage.encode() else None
-            for (_, _, lineage), (stored, offset) in zip(partitions, found, strict=True)
-        ]
+        return [stored(fields, lineage) for (_, _, lineage), fields in zip(partitions, found, strict=True)]
+
+    def newest(self, view: str, partition: int, keys: Sequence[bytes]) -> list[Change | None]:
+        """The change of highest rank that the store holds of each key, kept back or not; None where it has no row."""
+        names = self.keys(view, partition)
+        pipeline = self.redis.pipeline(transaction=True)
+        for rows in (names.next_rows, names.rows):
+            pipeline.hmget(cast(str, rows), cast(list[str], keys))
+        for expiries in (names.next_expiries, names.expiries):
+            for key in keys:
+                pipeline.zscore(cast(str, expiries), cast(str, key))
+        kept, served, *expires = pipeline.execute()
+        found: list[Change | None] = []
+        for n, key in enumerate(keys):
+            data = kept[n] or served[n]
+            if data is None:
+                found.append(None)
+                continue
+            row, score = unpack(data), expires[n if kept[n] else len(keys) + n]
+            expiry = None if score is None else int(score)
+            found.append(Change(key, row.value, row.generation, row.version, row.timestamp, row.offset, expiry))
+        return found
 
     def put_catalog(self, record: str, value: bytes | None) -> None:
         """Copy one record of the catalog topic, and tell the gateways."""
-        key = catalog_key(self._prefix)
-        pipeline = self._redis.pipeline(transaction=True)
+        key = catalog_key(self.prefix)
+        pipeline = self.redis.pipeline(transaction=True)
         if value is None:
             pipeline.hdel(key, record)
         else:
@@ -99,20 +148,24 @@ class Writer:
 
     def some_key(self, view: str, partition: int) -> str | None:
         """The key of some row in a partition; None where it has no row."""
-        keys = partition_keys(self._prefix, view, partition)
-        found = cast(bytes | None, self._redis.hrandfield(cast(str, keys.rows)))
+        found = cast(bytes | None, self.redis.hrandfield(cast(str, self.keys(view, partition).rows)))
         return found.decode() if found is not None else None
 
     def partitions(self, view: str) -> int:
         """The partitions of a view, as in the copy of the catalog; 0 where it has no such view."""
-        found = cast(bytes | None, self._redis.hget(catalog_key(self._prefix), APP_RECORD))
+        found = cast(bytes | None, self.redis.hget(catalog_key(self.prefix), APP_RECORD))
         views = Catalog.decode(found).views if found is not None else {}
         return views[view].partitions if view in views else 0
 
     def ping(self) -> None:
         """Ask whether Redis answers."""
-        self._redis.ping()
+        self.redis.ping()
 
     def close(self) -> None:
         """Close the connections."""
-        self._redis.close()
+        self.redis.close()
+
+
+def moved(offset: bytes) -> Moved:
+    """What a script says with `moved`."""
+    return Moved(int(offset) if offset != b"" else None)

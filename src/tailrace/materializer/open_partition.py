@@ -1,0 +1,50 @@
+"""A partition that is being read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.catalog import CatalogView
+from tailrace.kafka.changelogs import Partition
+
+
+@dataclass
+class OpenPartition:
+    """A partition that is being read: its view, its lineage, and what Redis holds of it.
+
+    `generation` is the build that Redis serves. `old` is False where Redis is known to hold no keys that only
+    earlier builds had.
+    """
+
+    entry: CatalogView
+    number: int
+    lineage: str
+    stored: int
+    target: int
+    generation: int
+    old: bool = True
+
+    @property
+    def view(self) -> str:
+        """The name of the view."""
+        return self.entry.name
+
+    @property
+    def partition(self) -> Partition:
+        """The partition of the changelog."""
+        return (self.entry.changelog, self.number)
+
+    @property
+    def place(self) -> tuple[str, int, str]:
+        """What the store finds it by: view, partition, lineage."""
+        return (self.entry.name, self.number, self.lineage)
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything that the changelog held when the partition was opened is in the store."""
+        return self.stored >= self.target
+
+    @property
+    def since(self) -> int:
+        """The offset from which on the store may serve the build that the catalog names."""
+        return self.entry.since.get(str(self.number), -1)

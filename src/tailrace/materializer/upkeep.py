@@ -1,0 +1,57 @@
+"""Upkeep: what a materializer does for open partitions beside applying their records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tailrace.kafka.additions import Additions
+from tailrace.kafka.changelogs import Partition
+from tailrace.materializer.adding import Adding
+from tailrace.materializer.batch import Batch
+from tailrace.materializer.counters import Counters
+from tailrace.materializer.expiring import Expiring
+from tailrace.materializer.handing_over import HandingOver
+from tailrace.materializer.mending import Mending
+from tailrace.materializer.open_partition import OpenPartition
+from tailrace.store.expiries import Expiries
+from tailrace.store.hand_overs import HandOvers
+from tailrace.store.writer import Moved, Writer
+
+
+class Upkeep:
+    """Hand-overs, expiry and mending over one writer to changelogs."""
+
+    def __init__(self, writer: Writer, additions: Additions, counters: Counters, *, patience: float = 30.0) -> None:
+        self._adding = Adding(additions)
+        self._counters = counters
+        self._handing_over = HandingOver(HandOvers(writer), self._adding, patience=patience)
+        self._expiring = Expiring(Expiries(writer), self._adding)
+        self._mending = Mending(writer, self._adding)
+
+    def mend(self, held: OpenPartition, batch: Batch) -> bool:
+        """See `Mending.mend`."""
+        return self._mending.mend(held, batch)
+
+    def blocks(self, partition: Partition) -> bool:
+        """See `Mending.blocks`."""
+        return self._mending.blocks(partition)
+
+    def tend(self, held: OpenPartition) -> Moved | None:
+        """See `HandingOver.tend`."""
+        before = held.generation
+        moved = self._handing_over.tend(held)
+        if held.generation != before:
+            self._counters.handed_over.labels(held.view).inc()
+        return moved
+
+    def give_up(self, held: OpenPartition, kept_back: int | None) -> None:
+        """See `HandingOver.give_up`."""
+        self._handing_over.give_up(held, kept_back)
+
+    def expire(self, partitions: Iterable[OpenPartition]) -> None:
+        """See `Expiring.tend`."""
+        self._counters.expired.inc(self._expiring.tend(partitions))
+
+    def problems(self) -> list[str]:
+        """Why something of this can't be done now."""
+        return [self._adding.problem] if self._adding.problem is not None else []

@@ -1,0 +1,32 @@
+"""Expiries in the store: which rows are past their time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tailrace.store.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A row that has expired, as it was when it was found."""
+
+    key: bytes
+    generation: int
+    version: int
+
+
+class Expiries:
+    """Raises one of `Unavailable` when Redis can't be asked."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._due = writer.script("due")
+
+    def due(self, view: str, partition: int, lineage: str, now: int, most: int) -> list[Due]:
+        """Rows whose time, in ms since 1970, has come: those that expired first, `most` of them."""
+        keys = self._writer.keys(view, partition)
+        args: list[Any] = [lineage, now, most]
+        found = cast(list[bytes], self._due(keys=[keys.position, keys.rows, keys.expiries], args=args))
+        return [Due(key, *map(int, rank.split())) for key, rank in zip(found[::2], found[1::2], strict=True)]

@@ -1,0 +1,79 @@
+"""Hand-overs in the store: a partition is switched to the next build, and what only earlier ones had is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tailrace.store.stored import FIELDS, stored
+from tailrace.store.writer import Moved, Writer, moved
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The partition serves the generation that was asked for, or a later one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing was changed: the partition is not as far, or keys of an earlier hand-over are still to be forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class OldKeys:
+    """Some keys of earlier builds: all of them, and those that the served build does not have."""
+
+    keys: list[bytes]
+    vanished: list[bytes]
+    cursor: int
+
+
+class HandOvers:
+    """Each method is safe to repeat and raises one of `Unavailable` when it fails."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._serve = writer.script("serve")
+        self._abandon = writer.script("abandon")
+
+    def serve(self, view: str, partition: int, lineage: str, generation: int, since: int) -> Served | Waiting | Moved:
+        """Let a partition that has stored the offset `since` serve a generation from now on."""
+        args: list[Any] = [lineage, generation, since]
+        result = cast(list[bytes], self._serve(keys=self._writer.keys(view, partition).all, args=args))
+        if result[0] == b"served":
+            return Served()
+        return Waiting() if result[0] == b"waiting" else moved(result[1])
+
+    def abandon(self, view: str, partition: int, lineage: str, generation: int, given_up: int) -> bool:
+        """Give up the rows kept back for a build; False where there are none beside the generation that is served."""
+        keys = self._writer.keys(view, partition)
+        names = [keys.position, keys.next_rows, keys.next_gone, keys.next_expiries]
+        return bool(self._abandon(keys=names, args=[lineage, generation, given_up]))
+
+    def old_keys(self, view: str, partition: int, lineage: str, generation: int, cursor: int, count: int) -> OldKeys:
+        """About `count` keys of earlier builds, from a cursor on; the cursor is 0 again after the last.
+
+        None where the store does not serve this generation, whole, at the moment at which it is asked: a row that is
+        missing from it then says nothing.
+        """
+        names = self._writer.keys(view, partition)
+        redis = self._writer.redis
+        scanned = redis.hscan(cast(str, names.old_rows), cursor, count=count)
+        cursor, keys = scanned[0], cast(list[bytes], list(scanned[1]))
+        if not keys:
+            return OldKeys([], [], cursor)
+        pipeline = redis.pipeline(transaction=True)
+        pipeline.hmget(cast(str, names.position), FIELDS)
+        pipeline.hmget(cast(str, names.rows), cast(list[str], keys))
+        pipeline.hmget(cast(str, names.gone), cast(list[str], keys))
+        position, rows, gone = cast(list[list[Any]], pipeline.execute())
+        found = stored(position, lineage)
+        if not found.whole or found.generation != generation:
+            return OldKeys([], [], 0)
+        vanished = [key for key, row, tomb in zip(keys, rows, gone, strict=True) if row is None and tomb is None]
+        return OldKeys(keys, vanished, cursor)
+
+    def forget(self, view: str, partition: int, keys: Sequence[bytes]) -> None:
+        """Drop keys of earlier builds."""
+        self._writer.redis.hdel(cast(str, self._writer.keys(view, partition).old_rows), *cast(list[str], keys))

@@ -1,0 +1,171 @@
+"""A materializer between a real broker and a real Redis, and a changelog that the test writes itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import redis
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from running import eventually
+from tailrace.catalog import APP_RECORD, Catalog, CatalogView, Column, catalog_topic
+from tailrace.dev.broker import Broker
+from tailrace.kafka.additions import Additions
+from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
+from tailrace.kafka.changelogs import Changelogs
+from tailrace.kafka.topics import COMPACTED, Topics
+from tailrace.materializer.catalog_copy import CatalogCopy
+from tailrace.materializer.counters import Counters
+from tailrace.materializer.materializer import Materializer
+from tailrace.materializer.upkeep import Upkeep
+from tailrace.partitions import partition_of
+from tailrace.record import Change, decode_change
+from tailrace.store.keys import PartitionKeys, partition_keys
+from tailrace.store.row import unpack
+from tailrace.store.writer import Writer
+
+PARTITIONS = 3
+
+Rows = dict[bytes, tuple[int, int, bytes | None]]
+
+
+class Changelog:
+    """An app with one view, its changelog and its catalog written by hand."""
+
+    def __init__(self, broker: Broker, fresh: str) -> None:
+        self.app = f"app-{fresh}"
+        self.view = f"view-{fresh}"
+        self.prefix = f"test:{fresh}"
+        self.broker = broker
+        self._producer = Producer({"bootstrap.servers": broker.address, "partitioner": "murmur2"})
+        topics = Topics(broker.address)
+        topics.create(catalog_topic(self.app), partitions=1, replication=1, config=COMPACTED)
+        topics.create(self.view, partitions=PARTITIONS, replication=1, config=COMPACTED)
+        topic_id = topics.describe([self.view])[self.view].id
+        self._catalogs = CatalogWriter(broker.address, catalog_topic(self.app))
+        self.entry = CatalogView(self.view, self.view, topic_id, PARTITIONS, 1, (Column("k", "string"),), (), {})
+        self.name_build(1)
+
+    def name_build(self, generation: int, *, next: int | None = None, since: Mapping[int, int] | None = None) -> None:
+        """Write a catalog that names the build to serve, and the one that is being made."""
+        following = None if next is None else replace(self.entry, generation=next)
+        offsets = {str(number): offset for number, offset in (since or {}).items()}
+        entry = replace(self.entry, generation=generation, next=following, since=offsets)
+        self._catalogs.put(APP_RECORD, Catalog(self.app, {self.view: entry}).encode())
+        self._catalogs.flush()
+
+    def put(
+        self,
+        key: bytes,
+        version: int,
+        value: bytes | None = b"{}",
+        generation: int = 1,
+        *,
+        expires: int | None = None,
+        added: bool = False,
+    ) -> None:
+        """Write one change and wait until the broker has it."""
+        change = Change(key, value, generation, version, 0, -1, expires, added)
+        self.put_raw(key, value, change.headers())
+
+    def put_raw(self, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
+        """Write any record."""
+        self._producer.produce(self.view, value, key=key, headers=headers)  # type: ignore[arg-type]
+        assert self._producer.flush(30) == 0
+
+    def ends(self) -> dict[int, int]:
+        """Per partition the offset of the last record; -1 where there is none."""
+        consumer = self._consumer()
+        try:
+            found = {}
+            for number in range(PARTITIONS):
+                bounds = consumer.get_watermark_offsets(TopicPartition(self.view, number), timeout=30)
+                assert bounds is not None
+                found[number] = bounds[1] - 1
+            return found
+        finally:
+            consumer.close()
+
+    def records(self, key: bytes) -> list[Change]:
+        """All changes of a key in the changelog."""
+        number = partition_of(key, PARTITIONS)
+        last = self.ends()[number]
+        consumer = self._consumer()
+        consumer.assign([TopicPartition(self.view, number, OFFSET_BEGINNING)])
+        found: list[Change] = []
+        offset, deadline = -1, time.monotonic() + 60
+        while offset < last:
+            assert time.monotonic() < deadline, "the changelog can be read"
+            message = cast(Any, consumer.poll(1))
+            if message is None or message.error() is not None:
+                continue
+            offset = message.offset()
+            if message.key() == key:
+                found.append(decode_change(message.key(), message.value(), message.headers(), offset))
+        consumer.close()
+        return found
+
+    def keys(self, key: bytes) -> PartitionKeys:
+        """The Redis keys of the partition of a key."""
+        return partition_keys(self.prefix, self.view, partition_of(key, PARTITIONS))
+
+    def rows(self, url: str, *, kept: bool = False) -> Rows:
+        """The rows and tombstones that Redis serves, or those that it keeps back; nothing where it is away."""
+        client = redis.Redis.from_url(url)
+        found: Rows = {}
+        try:
+            for number in range(PARTITIONS):
+                keys = partition_keys(self.prefix, self.view, number)
+                for name in (keys.next_rows, keys.next_gone) if kept else (keys.rows, keys.gone):
+                    for key, data in cast(dict[bytes, bytes], client.hgetall(cast(str, name))).items():
+                        row = unpack(data)
+                        found[key] = (row.generation, row.version, row.value)
+        except redis.ConnectionError:
+            return {}
+        finally:
+            client.close()
+        return found
+
+    def present(self, url: str) -> set[bytes]:
+        """The keys that have a row."""
+        return {key for key, (_, _, value) in self.rows(url).items() if value is not None}
+
+    def _consumer(self) -> Consumer:
+        return Consumer({"bootstrap.servers": self.broker.address, "group.id": "test", "enable.auto.commit": False})
+
+
+@contextmanager
+def running(log: Changelog, url: str, *, patience: float = 30.0) -> Iterator[Materializer]:
+    """A materializer that steps in a thread of its own; `patience` is for builds that the catalog does not name."""
+    writer = Writer(url, log.prefix)
+    reader = CatalogReader(log.broker.address, catalog_topic(log.app))
+    changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer")
+    counters = Counters()
+    upkeep = Upkeep(writer, Additions(log.broker.address), counters, patience=patience)
+    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, counters)
+    stop = threading.Event()
+
+    def steps() -> None:
+        while not stop.is_set():
+            materializer.step()
+
+    thread = threading.Thread(target=steps)
+    thread.start()
+    try:
+        yield materializer
+    finally:
+        stop.set()
+        thread.join()
+        changelogs.close()
+        reader.close()
+        writer.close()
+
+
+def ready(materializer: Materializer) -> None:
+    """Wait until a materializer says that it is ready."""
+    eventually(lambda: materializer.reasons() == [], "the materializer is ready")
