@@ -6,6 +6,7 @@
     ├── SettingError          a flag or a TAILRACE_… variable has a value that can't be used
     ├── DefinitionChanged     a view was declared differently from the build its checkpoint belongs to
     ├── CheckpointInUse       another pipeline holds the checkpoint
+    ├── TooFewSlots           a Spark cluster can't run all tasks of the app at once
     ├── SparkDied             the JVM of the pipeline has ended by itself
     ├── Unreachable           Kafka, Redis or the schema registry did not answer in time
     ├── RegistryError         the schema registry refused, or its answer is not what the app needs
@@ -53,6 +54,10 @@ class DefinitionChanged(TailraceError):
 
 class CheckpointInUse(TailraceError):
     """Stop the other pipeline, or give this one another checkpoint directory."""
+
+
+class TooFewSlots(TailraceError):
+    """Give the cluster more cores, or the app fewer partitions or views in real time."""
 
 
 class SparkDied(TailraceError):

@@ -94,6 +94,13 @@ TABLE = (
         ("pipeline", "check", "explain", "dev"),
     ),
     Setting(
+        "spark-master",
+        "text",
+        "",
+        "Spark master URL of a cluster, such as spark://host:7077; in this process where empty.",
+        ("pipeline",),
+    ),
+    Setting(
         "jars",
         "text",
         "",

@@ -74,6 +74,7 @@ def run(app: App, settings: Settings) -> int:
         state_partitions=settings.number("state-partitions"),
         jars=jars.ensure("spark", _directory(settings)),
         scratch=scratch,
+        master=settings.text("spark-master"),
     )
     jvm = Jvm(session)
     lock.keep_for(jvm.pid)

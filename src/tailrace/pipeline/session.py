@@ -7,15 +7,16 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped, unused-ignore]
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from tailrace.errors import InstallError, SparkDied
+from tailrace.errors import InstallError, SparkDied, TooFewSlots
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -45,9 +46,13 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
 }
+
+# Where everything runs in one process, nothing of it is reachable from outside.
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+# How long executors of a cluster may take to register.
+_PATIENCE = 60.0
 
 
 def start_session(
@@ -58,18 +63,23 @@ def start_session(
     jars: Sequence[Path],
     scratch: Path | None = None,
     quiet: bool = False,
+    master: str = "",
 ) -> SparkSession:
-    """Start Spark in a JVM of this process with `slots` task slots; raises InstallError where it can't be.
+    """Start Spark with `slots` task slots, in a JVM of this process or on a cluster.
 
+    Raises InstallError where it can't be, and TooFewSlots where the cluster does not have as many.
+
+    master: the URL of a cluster; everything runs in the JVM of this process where it is empty.
     scratch: a directory for what Spark needs while it runs, and only then.
     quiet: what the JVM prints is shown only where it does not start.
     """
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if not master:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Spark logs each mistake in a user's SQL with a stack trace; the analysis reports it in a line.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    builder = SparkSession.Builder().master(f"local[{slots}]").appName(f"tailrace {app}")
-    for name, value in SETTINGS.items():
+    builder = SparkSession.Builder().master(master or f"local[{slots}]").appName(f"tailrace {app}")
+    for name, value in {**SETTINGS, **({} if master else _LOCAL)}.items():
         builder = builder.config(name, value)
     builder = builder.config("spark.sql.shuffle.partitions", str(state_partitions))
     java = [f"-Dorg.apache.avro.limits.{what}.maxLength={_LONGEST}" for what in ("string", "bytes", "collectionItems")]
@@ -80,11 +90,32 @@ def start_session(
     builder = builder.config("spark.driver.extraJavaOptions", " ".join(java))
     if jars:
         builder = builder.config("spark.driver.extraClassPath", os.pathsep.join(str(jar) for jar in jars))
+        if master:
+            builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
     try:
         with _kept_off_terminal() if quiet else nullcontext():
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise InstallError(f"Spark did not start: {error}") from None
+    except Py4JJavaError as error:
+        raise InstallError(f"Spark did not start: {error.java_exception.getMessage()}") from None
+    if master:
+        _require_slots(session, slots, master)
+    return session
+
+
+def _require_slots(session: SparkSession, slots: int, master: str) -> None:
+    """Wait until a cluster has enough cores: a real-time query that gets only some of its tasks waits for ever."""
+    deadline = time.monotonic() + _PATIENCE
+    while (found := session.sparkContext.defaultParallelism) < slots:
+        if time.monotonic() > deadline:
+            session.stop()
+            raise TooFewSlots(
+                f"expected {slots} task slots on {master}, because real-time mode keeps a task running per source and "
+                f"state partition of every view, got {found}: give the cluster more cores, set fewer "
+                '--state-partitions, or declare views with mode="micro-batch"; `tailrace check` says what each needs'
+            )
+        time.sleep(0.2)
 
 
 class Jvm:
