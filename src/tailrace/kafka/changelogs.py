@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
+from tailrace.kafka.complaints import complaints
+
 Partition = tuple[str, int]
 
 
@@ -38,7 +40,8 @@ class Changelogs:
                 "session.timeout.ms": 10_000,
                 "topic.metadata.refresh.interval.ms": 10_000,
                 "fetch.message.max.bytes": 8 * 1024 * 1024,
-                "log_level": 3,
+                "log_level": 0,
+                "error_cb": complaints("changelogs"),
             }
         )
 
