@@ -22,7 +22,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 
 @dataclass(frozen=True)
 class Event:
-    """One record to produce; no mark where the view leaves it out."""
+    """One record to produce; no mark where no row comes of it."""
 
     topic: str
     key: str | None
@@ -35,6 +35,8 @@ class Kind:
     """Makes the events of one run, and remembers the last number of each mark."""
 
     topics: tuple[str, ...]
+    # Whether each event is a row of its own, and none is conflated.
+    every = False
 
     def __init__(self) -> None:
         self.last: dict[Mark, int] = defaultdict(int)
@@ -113,6 +115,10 @@ class Join(Kind):
 
     topics = ("movies", "scores")
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._events: dict[str, int] = defaultdict(int)
+
     def marks(self, row: dict[str, Any]) -> Iterable[tuple[Mark, int]]:
         """The numbers of title and score."""
         movie = str(row["movie_id"])
@@ -121,29 +127,35 @@ class Join(Kind):
     def _event(self, key: int, at: float) -> Event:
         del at
         movie = str(key)
-        # A title comes first: nothing comes out before both sides are there.
-        titles, scores = self.last[(movie, "title")], self.last[(movie, "score")]
-        if titles <= scores:
-            return Event("movies", movie, f'{{"title":"Movie {titles + 1}"}}', (movie, "title"), titles + 1)
-        return Event("scores", movie, f'{{"score":{scores + 1}.0}}', (movie, "score"), scores + 1)
+        side = "title" if self._events[movie] % 2 == 0 else "score"
+        self._events[movie] += 1
+        number = (self._events[movie] + 1) // 2
+        if side == "score":
+            return Event("scores", movie, f'{{"score":{number}.0}}', (movie, side), number)
+        # Nothing comes of the first title: its movie has no score yet.
+        mark = (movie, side) if number > 1 else None
+        return Event("movies", movie, f'{{"title":"Movie {number}"}}', mark, number)
 
 
 class Feed(Kind):
-    """Three of four events are notices and go to their client."""
+    """Three of four events are notices and go to their client; each is a mark of its own.
+
+    The topic has no key, so that the notices of a client may overtake each other.
+    """
 
     topics = ("events",)
+    every = True
 
     def marks(self, row: dict[str, Any]) -> Iterable[tuple[Mark, int]]:
-        """The number of the client's notice."""
-        return [((row["client_id"],), row["number"])]
+        """The notice."""
+        return [((str(row["number"]),), 1)]
 
     def _event(self, key: int, at: float) -> Event:
         del at
-        client, notice = f"c{key}", self.made % 4 != 3
-        number = self.last[(client,)] + 1
+        notice = self.made % 4 != 3
         kind = "notice" if notice else "noise"
-        value = f'{{"client_id":"{client}","kind":"{kind}","number":{number}}}'
-        return Event("events", None, value, (client,) if notice else None, number)
+        value = f'{{"client_id":"c{key}","kind":"{kind}","number":{self.made}}}'
+        return Event("events", None, value, (str(self.made),) if notice else None, 1)
 
 
 KINDS: dict[str, type[Kind]] = {

@@ -84,6 +84,7 @@ class Absorbed:
         self._consumer = _consumer(servers)
         self._next: dict[int, int] = {}
         self._rows: dict[bytes | None, tuple[bytes, float]] = {}
+        self._newest = 0.0
 
     def count(self) -> int:
         """How many records the output has by now."""
@@ -101,6 +102,8 @@ class Absorbed:
     def complete_at(self) -> float | None:
         """When the last event was absorbed; None where some are missing."""
         self._read()
+        if self._kind.every:
+            return self._newest if sum(self._next.values()) >= self._kind.outputs else None
         missing = {mark: number for mark, number in self._kind.last.items() if number}
         at = 0.0
         for value, written in self._rows.values():
@@ -133,7 +136,9 @@ class Absorbed:
                 if number is None or offset is None or offset < self._next[number]:
                     continue
                 self._next[number] = offset + 1
-                if (value := message.value()) is not None:
-                    self._rows[message.key()] = (value, message.timestamp()[1] / 1000)
+                written = message.timestamp()[1] / 1000
+                self._newest = max(self._newest, written)
+                if (value := message.value()) is not None and not self._kind.every:
+                    self._rows[message.key()] = (value, written)
             waiting = {number for number in waiting if self._next[number] < ends[number]}
         self._consumer.unassign()
