@@ -61,8 +61,8 @@ def middle(values: Sequence[float]) -> float | None:
 def ratios(result: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """How Tailrace compares; what was not measured is left out.
 
-    A ratio of rates or latencies is Tailrace's by the other's. An overhead is the share that Tailrace takes longer, or
-    does less per second, than Spark alone: 0.1 is ten percent.
+    A ratio of rates or latencies is Tailrace's by the other's. An overhead is the share by which Tailrace takes
+    longer, or does less per second, than Spark alone: 0.1 is ten percent.
     """
     found: dict[str, Any] = {}
 
@@ -75,6 +75,7 @@ def ratios(result: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     compare("p50_vs_streams", "p50_ms", "streams")
     compare("p99_vs_streams", "p99_ms", "streams")
     compare("sustained_vs_streams", "sustained_per_s", "streams")
+    compare("cpu_vs_streams", "cpu_us", "streams")
     compare("backlog_vs_streams_cached", "backlog_per_s", "streams_cached")
     compare("micro_batch_vs_streams_cached", "micro_batch_per_s", "streams_cached", "backlog_per_s")
     compare("real_time_vs_streams", "real_time_per_s", "streams", "backlog_per_s")
@@ -85,9 +86,10 @@ def ratios(result: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def _overheads(mine: Mapping[str, Any], its: Mapping[str, Any]) -> dict[str, float]:
     found = {}
-    for figure in ("p50_ms", "p99_ms", "sustained_per_s", "backlog_per_s", "micro_batch_per_s", "real_time_per_s"):
+    rates = ("sustained_per_s", "backlog_per_s", "micro_batch_per_s", "real_time_per_s")
+    for figure in ("p50_ms", "p99_ms", "cpu_us", *rates):
         if mine.get(figure) and its.get(figure):
             quotient = mine[figure] / its[figure]
-            name = figure.removesuffix("_ms").removesuffix("_per_s")
-            found[name] = round(quotient - 1 if figure.endswith("_ms") else 1 / quotient - 1, 3)
+            name = figure.removesuffix("_ms").removesuffix("_us").removesuffix("_per_s")
+            found[name] = round(quotient - 1 if figure not in rates else 1 - quotient, 3)
     return found

@@ -98,7 +98,7 @@ def run_live(trial: Trial, running: Running, assignment: Assignment, kind: Kind)
     if trial.sustained:
         absorbed = Absorbed(trial.kafka, assignment.output, kind)
         try:
-            got["sustained_per_s"], got["producer_bound"] = _burst(trial, running, assignment, kind, absorbed)
+            got |= _burst(trial, running, assignment, kind, absorbed)
         finally:
             absorbed.close()
     return got
@@ -143,19 +143,18 @@ def _flow(
     return sent, since or time.time(), time.time()
 
 
-def _burst(
-    trial: Trial, running: Running, assignment: Assignment, kind: Kind, absorbed: Absorbed
-) -> tuple[float, bool]:
+def _burst(trial: Trial, running: Running, assignment: Assignment, kind: Kind, absorbed: Absorbed) -> dict[str, Any]:
     """A burst to warm the code up for full load, then the one that counts."""
     before, outputs = absorbed.count(), kind.outputs
     trial.produce(kind, assignment.prefix, trial.records // 4, lambda _: time.time())
     _wait_complete(running, absorbed, before + kind.outputs - outputs)
     before, events, outputs = absorbed.count(), kind.made, kind.outputs
-    began = time.time()
+    began, cpu = time.time(), running.cpu_seconds()
     trial.produce(kind, assignment.prefix, trial.records // 2, lambda _: time.time())
     produced = time.time()
     ended = _wait_complete(running, absorbed, before + kind.outputs - outputs)
-    return sustained(
+    cpu = running.cpu_seconds() - cpu
+    rate, producer_bound = sustained(
         kind.made - events,
         outputs=absorbed.count() - before,
         after=absorbed.since(produced),
@@ -163,6 +162,8 @@ def _burst(
         produced=produced,
         absorbed=ended,
     )
+    per_event = cpu / (kind.made - events) * 1e6
+    return {"sustained_per_s": rate, "producer_bound": producer_bound, "cpu_us": per_event}
 
 
 def _wait_complete(running: Running, absorbed: Absorbed, expected: int) -> float:

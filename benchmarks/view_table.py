@@ -15,6 +15,7 @@ COLUMNS = {
     "max": "max_ms",
     "boundaries": "boundaries",
     "sustained/s": "sustained_per_s",
+    "CPU µs": "cpu_us",
     "backlog/s": "backlog_per_s",
     "micro-batch/s": "micro_batch_per_s",
     "real time/s": "real_time_per_s",

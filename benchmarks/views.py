@@ -6,7 +6,7 @@ turns, never two at once.
 latency    events at a fixed rate, whatever comes back (an open loop); from produce() to the sight of a consumer of the
            output; after a warm-up, batch boundaries included
 sustained  then a burst, produced as fast as possible, after another to warm up; events per second that are absorbed in
-           real time
+           real time, and the processor time that each takes
 backlog    events that were there before the start; per second from the moment when the query, or the topology, starts,
            until the last of them is in a row on the broker
 """
@@ -124,8 +124,9 @@ class Bench:
                 if (got := self._try(name, assignment, KINDS[kind]())) is not None:
                     waits[name] += got.get("waits", [])
                     boundaries[name] += got.get("boundaries") or 0
-                    if "sustained_per_s" in got:
-                        rates[name, "sustained_per_s"].append(got["sustained_per_s"])
+                    for figure in ("sustained_per_s", "cpu_us"):
+                        if figure in got:
+                            rates[name, figure].append(got[figure])
         if "backlog" in phases:
             source = KINDS[kind]()
             prefix = f"{kind}-backlog-"
