@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,15 @@ class Running:
     def started(self) -> float | None:
         """When it began to process: its JVM runs, its query or topology has been started, nothing has been read."""
         return self._started()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Stop all its processes where they are, and let them go on afterwards."""
+        os.killpg(self.part.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self.part.pid, signal.SIGCONT)
 
     def cpu_seconds(self) -> float:
         """Processor time of all its processes so far; tells contenders apart also where the machine is shared."""

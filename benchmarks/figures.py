@@ -9,9 +9,6 @@ from typing import Any
 
 from kinds import Mark
 
-# Below this share of the outputs, what came after the last event was produced says little.
-_LEAST_DRAINED = 0.2
-
 
 def latencies(values: Sequence[float]) -> dict[str, float]:
     """p50, p95, p99 and the largest, each a value that occurred."""
@@ -38,19 +35,6 @@ def waits(sent: Sequence[tuple[Mark, int, float]], seen: Mapping[Mark, Sequence[
         if place < len(sights):
             found.append((sights[place][1] - at) * 1000)
     return found
-
-
-def sustained(
-    events: int, *, outputs: int, after: int, began: float, produced: float, absorbed: float
-) -> tuple[float, bool]:
-    """Events per second that were absorbed under full load, and whether the producer was the limit.
-
-    Counted from the moment when all is produced, so that the producer takes no processor time meanwhile. Where little
-    was left to do then, counted from the first event.
-    """
-    if outputs and after >= _LEAST_DRAINED * outputs and absorbed > produced:
-        return events * after / outputs / (absorbed - produced), False
-    return events / max(absorbed - began, 1e-9), True
 
 
 def middle(values: Sequence[float]) -> float | None:

@@ -11,6 +11,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 
 from kinds import Kind, Mark, read_row
 
+_TRIES = 25
+
 
 def _consumer(servers: str) -> Consumer:
     return Consumer(
@@ -92,13 +94,6 @@ class Absorbed:
             self._next = dict.fromkeys(_partitions(self._consumer, self._topic), 0)
         return sum(self._ends().values())
 
-    def since(self, at: float) -> int:
-        """How many of the records were written at a time or after it."""
-        asked = [TopicPartition(self._topic, number, int(at * 1000)) for number in self._next]
-        ends = self._ends()
-        found = self._consumer.offsets_for_times(asked, timeout=15)
-        return sum(ends[p.partition] - p.offset for p in found if p.offset >= 0)
-
     def complete_at(self) -> float | None:
         """When the last event was absorbed; None where some are missing."""
         self._read()
@@ -120,7 +115,16 @@ class Absorbed:
     def _ends(self) -> dict[int, int]:
         found = {}
         for number in self._next:
-            _, found[number] = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=15)
+            partition = TopicPartition(self._topic, number)
+            for tries_left in range(_TRIES, -1, -1):
+                try:
+                    _, found[number] = self._consumer.get_watermark_offsets(partition, timeout=15)
+                    break
+                except KafkaException:
+                    # A topic that was just created may have no leader yet.
+                    if not tries_left:
+                        raise
+                    time.sleep(0.2)
         return found
 
     def _read(self) -> None:

@@ -5,8 +5,8 @@ turns, never two at once.
 
 latency    events at a fixed rate, whatever comes back (an open loop); from produce() to the sight of a consumer of the
            output; after a warm-up, batch boundaries included
-sustained  then a burst, produced as fast as possible, after another to warm up; events per second that are absorbed in
-           real time, and the processor time that each takes
+sustained  then a burst, after another to warm up: the contender is held while it is produced; events per second that
+           are absorbed in real time from then on, and the processor time that each takes
 backlog    events that were there before the start; per second from the moment when the query, or the topology, starts,
            until the last of them is in a row on the broker
 """

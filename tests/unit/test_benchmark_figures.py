@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from figures import latencies, middle, ratios, sustained, waits
+from figures import latencies, middle, ratios, waits
 from kinds import KINDS, Mark, read_row
 
 
@@ -17,14 +17,6 @@ def test_an_event_waits_for_its_number_or_a_later_one() -> None:
     seen: dict[Mark, list[tuple[int, float]]] = {("a",): [(2, 10.5), (3, 11.0)], ("b",): [(1, 10.25)]}
     sent = [(("a",), 1, 10.0), (("b",), 1, 10.0), (("a",), 2, 10.25), (("a",), 3, 10.5), (("a",), 4, 10.75)]
     assert waits(sent, seen) == [500, 250, 250, 500]
-
-
-def test_a_sustained_rate_counts_what_came_after_the_producer_had_ended() -> None:
-    rate, bound = sustained(1000, outputs=1000, after=600, began=0.0, produced=1.0, absorbed=4.0)
-    assert rate == pytest.approx(200) and not bound
-    # Where nearly all had come out by then, the producer was the limit.
-    rate, bound = sustained(1000, outputs=1000, after=100, began=0.0, produced=1.0, absorbed=1.25)
-    assert rate == pytest.approx(800) and bound
 
 
 def test_a_rate_is_the_median_of_the_rounds() -> None:
