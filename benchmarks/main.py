@@ -6,8 +6,9 @@ import argparse
 import sys
 
 import latency
+import views
 
-BENCHMARKS = {"latency": latency}
+BENCHMARKS = {"latency": latency, "views": views}
 
 
 def main() -> int:

@@ -112,9 +112,11 @@ def test_the_cache_is_below_the_users_cache_directory(tmp_path: Path, monkeypatc
     assert jars.cache_directory() == tmp_path / "tailrace" / "jars"
 
 
-def test_the_lock_holds_each_file_once() -> None:
-    everything = locked("broker") + locked("spark")
+def test_a_file_has_the_same_bytes_in_every_set_of_the_lock() -> None:
+    sets = [locked(name) for name in ("broker", "spark", "streams")]
+    everything = {jar for jars_of_set in sets for jar in jars_of_set}
     assert len({jar.filename for jar in everything}) == len(everything)
+    assert all(len(set(jars_of_set)) == len(jars_of_set) for jars_of_set in sets)
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) and jar.size > 0 for jar in everything)
 
 

@@ -1,7 +1,8 @@
 """The jar lock: which jars Tailrace runs, and the SHA-256 of each.
 
 A line of `jars.lock` is `<set> <group:artifact:version[:classifier]> <sha256> <size>`; `#` starts a comment.
-The sets: `broker` is the embedded Kafka broker, `spark` is what PySpark lacks to read and write Kafka.
+The sets: `broker` is the embedded Kafka broker, `spark` is what PySpark lacks to read and write Kafka, `streams` is
+Kafka Streams, which benchmarks compare with. A jar may be in several sets, with the same bytes.
 
 `python -m tailrace.dev.jarlock SET DIRECTORY` prints the lines of a set for the jars in a directory of
 Maven's repository layout, as made by `mvn dependency:copy-dependencies -Dmdep.useRepositoryLayout=true`.
