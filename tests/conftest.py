@@ -15,6 +15,22 @@ from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What `scripts/campaign` turns up."""
+    group = parser.getgroup("campaign")
+    group.addoption("--examples", type=int, default=3, help="random histories through a running pipeline")
+    group.addoption("--kills", type=int, default=2, help="how often the pipeline is killed while records flow")
+    group.addoption("--seed", type=int, default=1, help="of the moments at which something is killed")
+    group.addoption("--both-modes", action="store_true", help="break views in micro-batch mode, too")
+
+
+@pytest.fixture(scope="session")
+def examples(request: pytest.FixtureRequest) -> int:
+    """How many random histories a test sends through a pipeline; tests without one take a multiple."""
+    found: int = request.config.getoption("--examples")
+    return found
+
+
 @pytest.fixture(scope="session")
 def _services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     services = Services(tmp_path_factory.mktemp("services"))

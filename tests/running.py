@@ -90,9 +90,9 @@ class Tailrace:
         self._health["gateway"] = f"{self.url}/health/ready"
         self._begin("gateway", [*command, "--port", str(self._gateway_port)])
 
-    def wait_ready(self, name: str) -> None:
+    def wait_ready(self, name: str, timeout: float = PATIENCE) -> None:
         """Wait until a process says that it is ready; fails with the end of its log if it dies."""
-        self.parts[name].wait(lambda: http_answers(self._health[name]), PATIENCE)
+        self.parts[name].wait(lambda: http_answers(self._health[name]), timeout)
 
     def kill(self, name: str) -> None:
         """SIGKILL a process and all that it started."""

@@ -25,6 +25,8 @@ EVENTS = {
     "retention.ms": str(24 * 60 * 60 * 1000),
     "max.message.bytes": str(8 * 1024 * 1024),
 }
+# A dead letter is longer than the record that it was, by its headers.
+DEAD_LETTERS = {"max.message.bytes": str(8 * 1024 * 1024)}
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,8 @@ def events(decoded: DataFrame, reading: Reading) -> DataFrame:
 
 
 def _first_of_each(kept: DataFrame, step: Dedupe | None) -> DataFrame:
-    if step is None or step.within is None:
+    # On given rows nothing is late, and nothing is forgotten.
+    if step is None or step.within is None or not kept.isStreaming:
         return kept.dropDuplicates([_IDENTITY])
     return kept.withWatermark(TIMESTAMP, durations.spark_text(step.within)).dropDuplicatesWithinWatermark([_IDENTITY])
 

@@ -82,6 +82,9 @@ class Pipeline:
         feeds = [self._choose_feed(feed, known.feeds.get(feed.name)) for feed in app.feeds]
         self._writer = CatalogWriter(servers, topic)
         self._write_catalog()
+        # Spark's list for real-time mode lacks the dedupe that forgets; that it works there is tested. A query looks at
+        # the setting some time after its start, so it is the same for all.
+        session.conf.set(_ALLOWLIST, "false" if any(map(self._forgets, app.outputs)) else "true")
         self.queries = {one.build.output.name: self._view_query(one) for one in chosen}
         self.queries.update({build.output.name: self._query(build) for build in feeds})
         self.dead_letters = {source.name: self._dead_letters(source) for source in used(app)}
@@ -204,11 +207,11 @@ class Pipeline:
         )
         return Query(task, self._progress(output.name, build.generation), self._report)
 
+    def _forgets(self, output: View | Feed) -> bool:
+        found = (dedupe(one) for _, one in readings(output, self._reach.types, self._registered))
+        return any(step is not None and step.within is not None for step in found)
+
     def _started(self, build: Build, mode: str) -> DataStreamWriter:
-        found = readings(build.output, self._reach.types, self._registered)
-        # Spark's list for real-time mode lacks the dedupe that forgets; that it works there is tested.
-        forgets = any((step := dedupe(one)) is not None and step.within is not None for _, one in found)
-        self._session.conf.set(_ALLOWLIST, "false" if forgets else "true")
         writer = changelog_writer(self._session, build, self._reach, batches=mode != LIVE)
         if mode == LIVE:
             return real_time(writer, self._reach.batch_seconds)

@@ -224,7 +224,9 @@ class Query:
             return False
         progress = self.progress
         for batch in query.recentProgress:
-            if batch.batchId > progress.batch and any(source.endOffset for source in batch.sources):
+            # A query that waits for records says so under the number of the batch to come.
+            ran = "addBatch" in batch.durationMs
+            if ran and batch.batchId > progress.batch and any(source.endOffset for source in batch.sources):
                 progress = _with_batch(progress, batch, self.task.name)
                 log.debug("%s: batch %d: %s", self.task.subject, batch.batchId, batch.durationMs)
         if progress is self.progress:

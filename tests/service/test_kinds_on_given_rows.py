@@ -1,0 +1,104 @@
+"""Every kind of view on random histories, in one batch: the plan gives what a fold in plain Python gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from pyspark.sql import SparkSession
+
+import folds
+import histories
+import kinds
+from histories import Record, Send
+from tailrace import testing
+from tailrace.views import REAL_TIME
+
+START = 1_767_225_600_000
+EVENTS, TABLES = kinds.over_events(modes=[REAL_TIME]), kinds.over_tables(modes=[REAL_TIME])
+OUTPUTS = {kind: output for each in (EVENTS, TABLES) for (kind, _), output in each.outputs.items()}
+
+pytestmark = pytest.mark.timeout(3600)
+
+
+def some(examples: int) -> settings:
+    """Without a pipeline a history costs little, so there are more of them."""
+    return settings(max_examples=3 * examples, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def in_order(sends: list[Send]) -> dict[str, list[Record]]:
+    """The records by topic, with the offsets that a view on given rows counts."""
+    found: dict[str, list[Record]] = {}
+    for record in histories.records(sends, "", START):
+        listed = found.setdefault(record.topic, [])
+        listed.append(replace(record, offset=len(listed)))
+    return found
+
+
+def given_rows(history: Mapping[str, list[Record]]) -> dict[str, list[testing.Record]]:
+    return {
+        topic: [
+            testing.Record(
+                record.value,
+                key=record.key,
+                headers={name: value.decode() for name, value in record.headers},
+                timestamp=datetime.fromtimestamp(record.timestamp / 1000, UTC),
+                partition=record.partition,
+            )
+            for record in records
+        ]
+        for topic, records in history.items()
+    }
+
+
+def agree(kind: str, fold: folds.Fold, sends: list[Send], topics: set[str]) -> None:
+    history = {topic: records for topic, records in in_order(sends).items() if topic in topics}
+    found = testing.rows(OUTPUTS[kind], given_rows(history))
+    assert by_text(found) == by_text(list(fold(history).values()))
+
+
+def by_text(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: sorted((name, str(value)) for name, value in row.items()))
+
+
+@pytest.mark.parametrize("kind", folds.OVER_EVENTS)
+def test_a_view_over_events_holds_what_the_fold_holds(spark: SparkSession, kind: str, examples: int) -> None:
+    @some(examples)
+    @example(histories.everything())
+    @given(histories.events())
+    def check(sends: list[Send]) -> None:
+        agree(kind, folds.OVER_EVENTS[kind], sends, {"events"})
+
+    check()
+
+
+READS = {"recent": {"a"}, "averages": {"events"}, "good": {"events"}, "enriched": {"events", "a"}}
+
+
+@pytest.mark.parametrize("kind", folds.OVER_TABLES)
+def test_a_view_over_tables_holds_what_the_fold_holds(spark: SparkSession, kind: str, examples: int) -> None:
+    read = READS.get(kind, {"a", "b"} if kind.startswith("two") else {"a", "b", "c"})
+
+    @some(examples)
+    @example(histories.everything())
+    @given(histories.rated() if "events" in read else histories.puts(tables=sorted(read)))
+    def check(sends: list[Send]) -> None:
+        agree(kind, folds.OVER_TABLES[kind], sends, read)
+
+    check()
+
+
+def test_a_feed_holds_every_event(spark: SparkSession, examples: int) -> None:
+    @some(examples)
+    @example(histories.everything())
+    @given(histories.events())
+    def check(sends: list[Send]) -> None:
+        history = {"events": in_order(sends).get("events", [])}
+        found = testing.rows(OUTPUTS[kinds.FEED], given_rows(history))
+        assert found == [row for _, _, _, row in sorted(folds.feed(history), key=lambda event: event[2])]
+
+    check()
