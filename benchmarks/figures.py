@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from kinds import Mark
+from view_kinds import Mark
 
 
 def latencies(values: Sequence[float]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
-from kinds import Kind, Mark, read_row
+from view_kinds import Kind, Mark, read_row
 
 _TRIES = 25
 

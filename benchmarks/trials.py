@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 
 from contenders import PARTITIONS, Assignment, Running
 from figures import waits
-from kinds import Kind, Mark
 from outputs import Absorbed, Sights
 from tailrace.kafka.topics import COMPACTED, Topics
+from view_kinds import Kind, Mark
 
 LIVE_KEYS = 20
 KEYS = 10_000

@@ -30,11 +30,11 @@ from rich.console import Console
 import contenders
 from contenders import CATCH_UP, MICRO_BATCH, REAL_TIME, Assignment, Running
 from figures import latencies, middle, ratios
-from kinds import KINDS, Kind
 from tailrace.dev.broker import Broker
 from tailrace.errors import InstallError, PartDied
 from tailrace.settings import seconds
 from trials import Trial, run_backlog, run_live
+from view_kinds import KINDS, Kind
 from view_table import print_table
 
 CONTENDERS = ("tailrace", "spark", "streams", "streams_cached")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from figures import latencies, middle, ratios, waits
-from kinds import KINDS, Mark, read_row
+from view_kinds import KINDS, Mark, read_row
 
 
 def test_percentiles_are_values_that_occurred() -> None:
