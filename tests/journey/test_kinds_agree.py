@@ -126,7 +126,7 @@ def test_events_that_are_a_day_late_are_dropped_in_both_modes(proof: Proof) -> N
 
     # What was remembered for an hour is forgotten after a day; what was remembered for good is not.
     again = next(e for _, e in folds.events(proof.history()) if e["k"] and e["s"] and e["n"] is not None and e["id"])
-    proof.send([event(proof, later, **{**again, "at": later})])
+    proof.send([event(proof, later, **{name: again[name] for name in ("k", "n", "s", "id")})])
     rows: dict[str, folds.Rows] = {kind: dict(before[kind]) for kind in TIMED}
     k, n = again["k"], again["n"]
     old = rows["deduped-within"][k]
@@ -137,6 +137,12 @@ def test_events_that_are_a_day_late_are_dropped_in_both_modes(proof: Proof) -> N
         start, end = folds.iso(slid), folds.iso(slid + 10 * MINUTE)
         rows["sliding"][k, n, start] = {"k": k, "n": n, "window_start": start, "window_end": end, "events": 1}
     proof.settle(expected=rows)
+
+
+def test_no_query_has_failed(proof: Proof) -> None:
+    metrics = proof.tailrace.metrics("pipeline")
+    failed = {name for name, count in metrics.items() if name.startswith("tailrace_pipeline_restarts_total") and count}
+    assert not failed, (proof.tailrace.directory / "pipeline.log").read_text()[-5000:]
 
 
 TIMED = ("tumbling", "sliding", "deduped-within")

@@ -14,9 +14,6 @@ from tailrace.pipeline.reading import RowTypes, readings
 from tailrace.topics import Table, Topic
 from tailrace.views import REAL_TIME, Changelog, Feed, View
 
-# Micro-batches, those of the dead letters too, take turns in these.
-BATCH_SLOTS = 2
-
 
 @dataclass(frozen=True)
 class NeededTopic:
@@ -57,6 +54,16 @@ def slots(output: View | Feed, types: RowTypes, partitions: Mapping[str, int], n
 
 
 def all_slots(app: App, types: RowTypes, partitions: Mapping[str, int], new: int, state: int) -> int:
-    """How many task slots an app needs: those of every output, of a rehearsal, and of micro-batches."""
-    each = [slots(output, types, partitions, new, state) for output in app.outputs]
-    return sum(each) + max(each, default=0) + BATCH_SLOTS
+    """How many task slots an app needs: those of every output, of a rehearsal, and of micro-batches.
+
+    A micro-batch takes whatever slot is free, also one that a real-time query has left between two batches; the query
+    fails where it does not get it back at once. So there are as many as all micro-batches can take beside it.
+    """
+    live = [slots(output, types, partitions, new, state) for output in app.outputs]
+    batches = [
+        max(state, sum(partitions.get(source.name, new) for _, source in output.sources))
+        for output in app.outputs
+        if output.mode != REAL_TIME
+    ]
+    letters = [partitions.get(name, new) for name in source_topics(app)]
+    return sum(live) + max(live, default=0) + sum(batches) + sum(letters)
