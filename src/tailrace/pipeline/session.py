@@ -35,6 +35,8 @@ SETTINGS = {
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
     # Rehearsals run batches shorter than the five seconds that are the least otherwise.
     "spark.sql.streaming.realTimeMode.minBatchDuration": "100ms",
+    # A consumer per partition of every query stays open; with fewer, an app of many views opens and closes them in turn.
+    "spark.kafka.consumer.cache.capacity": "1024",
     # A bad value in one record gives null instead of an error that ends the query.
     "spark.sql.ansi.enabled": "false",
     # As in JSON, of two entries with one name the last wins; the default ends the query.
