@@ -35,7 +35,7 @@ SETTINGS = {
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
     # Rehearsals run batches shorter than the five seconds that are the least otherwise.
     "spark.sql.streaming.realTimeMode.minBatchDuration": "100ms",
-    # A consumer per partition of every query stays open; with fewer, an app of many views opens and closes them in turn.
+    # A consumer per partition of every query stays open; an app of many views would open and close them in turn.
     "spark.kafka.consumer.cache.capacity": "1024",
     # A bad value in one record gives null instead of an error that ends the query.
     "spark.sql.ansi.enabled": "false",
