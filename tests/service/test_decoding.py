@@ -136,6 +136,19 @@ def test_json_is_one_whole_object_of_the_declared_types(spark: SparkSession) -> 
     topic = App("movies").topic("ratings", value="movie_id long, rating double")
     good = [b'{"movie_id":1,"rating":2.5}', b' {"rating":3} ', b'{"movie_id":1,"more":[{}]}', b"{}"]
     bad = [b"", b"{", b'{"movie_id":"x"}', b"{} {}", b"[]", b"1", b'{"movie_id":1}\xff', b'{"rating":NaN}', b"null"]
+    bad += [
+        b'{"movie_id":1},"z":2',
+        b'{"movie_id":1},{"movie_id":2}',
+        b'{"movie_id":1}],"value":[{"movie_id":2}',
+        b"{},",
+    ]
+    bad += [
+        b'{"movie_id":1},"value":{"movie_id":2}',
+        b'{"movie_id":1}}',
+        b'{"movie_id":1},{"whole":true}',
+        b",{}",
+        b"[{}]",
+    ]
     found = decode(spark, view_of(topic), [Record(value) for value in [*good, *bad, None]])
     expected = [(1, 2.5), (None, 3.0), (1, None), (None, None)]
     assert [(row.movie_id, row.rating) for row in found[: len(good)]] == expected

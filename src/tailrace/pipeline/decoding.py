@@ -8,6 +8,7 @@ or header that is not what was declared is null. Every format is a native Spark 
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -42,6 +44,7 @@ SKIPPED = "__skipped"
 RAW = "__raw"
 _PARSED = "__parsed"
 _CORRUPT = "__corrupt"
+_NONCE = f"__{secrets.token_hex(8)}"
 _NAMES = "__header_names"
 _VALUES = "__header_values"
 TIMESTAMP = "_timestamp"
@@ -191,7 +194,7 @@ def decode(
     parsed = listed.select(
         "value", *carried, *_metadata(topic, schemas), _parse(schemas, topic, lenient).alias(_PARSED)
     )
-    value = F.col(f"{_PARSED}.value")
+    value = _value(topic)
     reason = F.when(F.col("value").isNull(), NULL_VALUE).when(_malformed(schema, topic), MALFORMED)
     return parsed.select(
         *(value.getField(name).alias(name) for name in schema.fieldNames()),
@@ -212,12 +215,27 @@ def _parse(schemas: Schemas, topic: Topic, lenient: bool) -> Column:
     return F.struct(F.struct(_plain(F.col("value"), topic.format).alias(name)).alias("value"))
 
 
+def _value(topic: Topic) -> Column:
+    """The fields of the value, in what was parsed."""
+    parsed = F.col(_PARSED)
+    return _json_value(parsed) if topic.format == "json" else parsed.getField("value")
+
+
 def _json(data: Column, schema: StructType, lenient: bool = False) -> Column:
-    # Spark's parser stops after the first JSON value. Wrapped like this, whatever follows it spoils `whole`.
-    text = F.concat(F.lit('{"value":'), data.cast("string"), F.lit(',"whole":true}'))
-    wrapper = StructType([StructField("value", schema), StructField("whole", BooleanType())])
+    """The value as the first of two elements.
+
+    Spark's parser stops after the first JSON value. Wrapped like this, whatever follows it makes another number of
+    elements or another field; no data has the field's name, because it is made up anew by every process.
+    """
+    text = F.concat(F.lit(f'{{"{_NONCE}":['), data.cast("string"), F.lit(f',{{"{_NONCE}":true}}]}}'))
+    element = StructType([*schema.fields, StructField(_NONCE, BooleanType())])
+    wrapper = StructType([StructField(_NONCE, ArrayType(element)), StructField(_CORRUPT, StringType())])
     options = {**_JSON, "allowNonNumericNumbers": "true"} if lenient else _JSON
-    return F.from_json(text, wrapper.add(_CORRUPT, StringType()), options)
+    return F.from_json(text, wrapper, options)
+
+
+def _json_value(parsed: Column) -> Column:
+    return F.get(parsed.getField(_NONCE), F.lit(0))
 
 
 def _avro(data: Column, schema: object, writers: Writers | None) -> Column:
@@ -234,8 +252,7 @@ def _avro(data: Column, schema: object, writers: Writers | None) -> Column:
 
 
 def _malformed(schema: StructType, topic: Topic) -> Column:
-    parsed = F.col(_PARSED)
-    value = parsed.getField("value")
+    parsed, value = F.col(_PARSED), _value(topic)
     if topic.format == "json":
         return _malformed_json(F.col("value"), parsed)
     if topic.format == "avro":
@@ -249,8 +266,10 @@ def _malformed(schema: StructType, topic: Topic) -> Column:
 
 
 def _malformed_json(data: Column, parsed: Column) -> Column:
-    value, whole, corrupt = parsed.getField("value"), parsed.getField("whole"), parsed.getField(_CORRUPT)
-    return value.isNull() | whole.isNull() | corrupt.isNotNull() | ~F.is_valid_utf8(data.cast("string"))
+    elements, corrupt = parsed.getField(_NONCE), parsed.getField(_CORRUPT)
+    last = F.get(elements, F.lit(1)).getField(_NONCE)
+    whole = (F.size(elements) == 2) & last.eqNullSafe(F.lit(True)) & F.get(elements, F.lit(0)).isNotNull()
+    return ~F.coalesce(whole, F.lit(False)) | corrupt.isNotNull() | ~F.is_valid_utf8(data.cast("string"))
 
 
 def _malformed_avro(parsed: Column) -> Column:
@@ -262,7 +281,9 @@ def _key(topic: Topic, schemas: Schemas) -> Column:
     data, type = F.col("key"), schemas.key
     if topic.key_format == "json" and isinstance(type, StructType):
         parsed = _json(data, type)
-        return F.when(~_malformed_json(data, parsed), parsed.getField("value"))
+        value = _json_value(parsed)
+        fields = F.struct(*(value.getField(name).alias(name) for name in type.fieldNames()))
+        return F.when(~_malformed_json(data, parsed), fields)
     if topic.key_format == "avro":
         parsed = _avro(data, avro_key_schema(topic), schemas.key_writers)
         value = F.when(~_malformed_avro(parsed), parsed.getField("value"))
