@@ -77,7 +77,16 @@ class Tailrace:
 
     def start_pipeline(self, *flags: str) -> None:
         """Start the pipeline; offsets are saved every five seconds unless the flags say otherwise."""
-        own = ("--kafka", self.broker.address, "--checkpoints", "checkpoints", "--create-topics", "all")
+        own = (
+            "--kafka",
+            self.broker.address,
+            "--checkpoints",
+            "checkpoints",
+            "--create-topics",
+            "all",
+            "--rehearse",
+            "no",
+        )
         self._start("pipeline", "movies:app", *own, "--batch-interval", "5s", *flags)
 
     def start_materializer(self) -> None:

@@ -79,6 +79,13 @@ TABLE = (
         ("pipeline", "check", "explain", "dev"),
     ),
     Setting(
+        "rehearse",
+        "switch",
+        "yes",
+        "Whether batch boundaries are rehearsed after the start, so that the first ones are short; takes some seconds.",
+        ("pipeline",),
+    ),
+    Setting(
         "create-topics",
         "topics",
         "changelogs",
@@ -203,6 +210,8 @@ def _problem(kind: str, text: str) -> str | None:
         return None if _is_redis(text) else "a URL such as redis://localhost:6379/0"
     if kind == "topics":
         return None if text in ("changelogs", "all") else "changelogs or all"
+    if kind == "switch":
+        return None if text in ("yes", "no") else "yes or no"
     if kind == "level":
         return None if text in ("debug", "info", "warning", "error") else "debug, info, warning or error"
     return None if text else "a value"

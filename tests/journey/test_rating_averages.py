@@ -12,7 +12,7 @@ from sse import Follower
 
 @pytest.fixture
 def live(tailrace: Tailrace) -> Tailrace:
-    tailrace.start_all()
+    tailrace.start_all("--rehearse", "yes")
     return tailrace
 
 

@@ -90,7 +90,9 @@ class Pipeline:
         self.dead_letters = {source.name: self._dead_letters(source) for source in used(app)}
         for query in self.queries.values():
             self._report(query.progress)
-        rehearsed = [q for q in (*(one.build for one in chosen), *feeds) if q.output.mode == REAL_TIME]
+        rehearsed = [build for build in (*(one.build for one in chosen), *feeds) if build.output.mode == REAL_TIME]
+        if settings.text("rehearse") == "no":
+            rehearsed = []
         self._rehearsal = Rehearsal(session, rehearsed, self._reach, scratch)
 
     @property
