@@ -141,6 +141,20 @@ def faults(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
     return Kinds(app, found)
 
 
+def few_faults(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
+    """A view without state and a join, where one of each kind would only take longer."""
+    app = App(f"faults{fresh}")
+    events = _events(app, fresh)
+    a = app.table(f"a{fresh}", key="id", value="title string, year int")
+    b = app.table(f"b{fresh}", key="id", value="score double")
+    found: dict[tuple[str, str], View | Feed] = {}
+    for mode in modes:
+        name = _named(fresh, mode)
+        found["last", mode] = app.latest(name("last"), events.with_columns(client="_key"), key="client", mode=mode)
+        found["two-outer", mode] = app.join(name("two-outer"), {"a": a, "b": b}, how="outer", mode=mode)
+    return Kinds(app, found)
+
+
 def _events(app: App, fresh: str) -> Topic:
     return app.topic(f"{EVENTS}{fresh}", value=EVENT, expect="coalesce(x, 0) >= 0")
 

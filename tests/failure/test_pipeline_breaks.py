@@ -114,12 +114,14 @@ class Breaking:
         return "created topic" in part.tail(200) or "behind" in part.tail(200)
 
 
-def breaking(directory: Path, broker: Broker, redis: RedisServer, request: pytest.FixtureRequest) -> Breaking:
+def breaking(
+    directory: Path, broker: Broker, redis: RedisServer, request: pytest.FixtureRequest, declared: str = "faults"
+) -> Breaking:
     fresh = f"-{os.urandom(4).hex()}"
     modes = kinds.MODES if request.config.getoption("--both-modes") else (REAL_TIME,)
-    app = Tailrace(directory, broker, redis, fresh, kinds.module("faults", fresh, modes))
+    app = Tailrace(directory, broker, redis, fresh, kinds.module(declared, fresh, modes))
     seed: int = request.config.getoption("--seed")
-    return Breaking(Proof(app, kinds.faults(fresh, modes), fresh), random.Random(seed))
+    return Breaking(Proof(app, getattr(kinds, declared)(fresh, modes), fresh), random.Random(seed))
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +175,7 @@ def test_broker_stopped_and_killed(
     request: pytest.FixtureRequest, tmp_path: Path, new_broker: NewBroker, redis_server: RedisServer
 ) -> None:
     broker = new_broker()
-    found = breaking(tmp_path / "app", broker, redis_server, request)
+    found = breaking(tmp_path / "app", broker, redis_server, request, "few_faults")
     try:
         found.start()
         found.tailrace.wait_ready("pipeline", PATIENCE)
