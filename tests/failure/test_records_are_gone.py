@@ -30,9 +30,9 @@ def test_retention_overtakes_a_stopped_pipeline(tailrace: Tailrace) -> None:
     tailrace.wait_ready("pipeline")
     assert tailrace.metrics("pipeline")[f"tailrace_lost_total{label}"] == 20
     log = (tailrace.directory / "pipeline.log").read_text()
-    assert "20 records were removed" in log
+    assert f"view {tailrace.view}: 20 records were removed" in log
 
     # It is live again, and the loss is told once.
     tailrace.rate([(7, 1)])
     eventually(lambda: (tailrace.row(7) or {}).get("ratings") == 16, "a live rating")
-    assert log.count("records were removed") == 1
+    assert log.count(f"view {tailrace.view}: 20 records were removed") == 1

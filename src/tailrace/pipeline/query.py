@@ -187,7 +187,7 @@ class Query:
         survey = Survey(backlog(processed, bounds), lost(processed, bounds))
         if survey.lost:
             log.error(
-                "%s: %d records were removed from %s by retention before they were read; the view lacks them",
+                "%s: %d records were removed from %s by retention before they were read, and are missing here",
                 self.task.subject,
                 survey.lost,
                 ", ".join(bounds),
