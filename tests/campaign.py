@@ -65,7 +65,7 @@ def _round(seed: int, kills: int, examples: int, tests: list[str]) -> Round:
         report = Path(directory, "report.xml")
         command = [sys.executable, "-m", "pytest", *tests, "-q", f"--junitxml={report}"]
         command += [f"--basetemp={directory}/tests", "-o", "tmp_path_retention_policy=failed"]
-        command += ["--seed", str(seed), f"--hypothesis-seed={seed}", "--both-modes"]
+        command += ["--seed", str(seed), f"--hypothesis-seed={seed}", "--every-kind"]
         command += ["--kills", str(kills), "--examples", str(examples)]
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []

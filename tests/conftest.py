@@ -18,10 +18,12 @@ from tailrace.dev.redis_server import RedisServer
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What `scripts/campaign` turns up."""
     group = parser.getgroup("campaign")
-    group.addoption("--examples", type=int, default=3, help="random histories through a running pipeline")
+    group.addoption("--examples", type=int, default=2, help="random histories through a running pipeline")
     group.addoption("--kills", type=int, default=1, help="how often the pipeline is killed while records flow")
     group.addoption("--seed", type=int, default=1, help="of the moments at which something is killed")
-    group.addoption("--both-modes", action="store_true", help="break views in micro-batch mode, too")
+    group.addoption(
+        "--every-kind", action="store_true", help="break a view of every kind, and in micro-batch mode, too"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -126,23 +126,14 @@ def faults(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
             columns={"events": "count(*)", "total": "sum(n)"},
             mode=mode,
         )
-        found["tumbling", mode] = app.view(
-            name("tumbling"),
-            events.with_columns(time="timestamp_millis(at)"),
-            key="k",
-            window="10 minutes",
-            at="time",
-            late="1 hour",
-            columns={"events": "count(*)", "greatest": "max(n)"},
-            mode=mode,
-        )
+        found["tumbling", mode] = _tumbling(app, events, name("tumbling"), mode)
         found["two-outer", mode] = app.join(name("two-outer"), {"a": a, "b": b}, how="outer", mode=mode)
         _views_over_views(app, found, events, a, fresh, mode)
     return Kinds(app, found)
 
 
 def few_faults(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
-    """A view without state and a join, where one of each kind would only take longer."""
+    """A view without state, a window and a join, where one of each kind would take too long."""
     app = App(f"faults{fresh}")
     events = _events(app, fresh)
     a = app.table(f"a{fresh}", key="id", value="title string, year int")
@@ -151,8 +142,22 @@ def few_faults(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
     for mode in modes:
         name = _named(fresh, mode)
         found["last", mode] = app.latest(name("last"), events.with_columns(client="_key"), key="client", mode=mode)
+        found["tumbling", mode] = _tumbling(app, events, name("tumbling"), mode)
         found["two-outer", mode] = app.join(name("two-outer"), {"a": a, "b": b}, how="outer", mode=mode)
     return Kinds(app, found)
+
+
+def _tumbling(app: App, events: Topic, name: str, mode: str) -> View:
+    return app.view(
+        name,
+        events.with_columns(time="timestamp_millis(at)"),
+        key="k",
+        window="10 minutes",
+        at="time",
+        late="1 hour",
+        columns={"events": "count(*)", "greatest": "max(n)"},
+        mode=mode,
+    )
 
 
 def _events(app: App, fresh: str) -> Topic:

@@ -114,11 +114,10 @@ class Breaking:
         return "created topic" in part.tail(200) or "behind" in part.tail(200)
 
 
-def breaking(
-    directory: Path, broker: Broker, redis: RedisServer, request: pytest.FixtureRequest, declared: str = "faults"
-) -> Breaking:
+def breaking(directory: Path, broker: Broker, redis: RedisServer, request: pytest.FixtureRequest) -> Breaking:
     fresh = f"-{os.urandom(4).hex()}"
-    modes = kinds.MODES if request.config.getoption("--both-modes") else (REAL_TIME,)
+    every = request.config.getoption("--every-kind")
+    modes, declared = (kinds.MODES, "faults") if every else ((REAL_TIME,), "few_faults")
     app = Tailrace(directory, broker, redis, fresh, kinds.module(declared, fresh, modes))
     seed: int = request.config.getoption("--seed")
     return Breaking(Proof(app, getattr(kinds, declared)(fresh, modes), fresh), random.Random(seed))
@@ -128,7 +127,7 @@ def breaking(
 def shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, broker: Broker, redis_server: RedisServer
 ) -> Iterator[Breaking]:
-    """A running pipeline with a view of each kind."""
+    """A running pipeline with a view without state, a window and a join; in the campaign, of each kind and mode."""
     found = breaking(tmp_path_factory.mktemp("faults"), broker, redis_server, request)
     try:
         found.start()
@@ -175,7 +174,7 @@ def test_broker_stopped_and_killed(
     request: pytest.FixtureRequest, tmp_path: Path, new_broker: NewBroker, redis_server: RedisServer
 ) -> None:
     broker = new_broker()
-    found = breaking(tmp_path / "app", broker, redis_server, request, "few_faults")
+    found = breaking(tmp_path / "app", broker, redis_server, request)
     try:
         found.start()
         found.tailrace.wait_ready("pipeline", PATIENCE)
