@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 def some(examples: int) -> settings:
     """Without a pipeline a history costs little, so there are more of them."""
-    return settings(max_examples=2 * examples, deadline=None, suppress_health_check=list(HealthCheck))
+    return settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def in_order(sends: list[Send]) -> dict[str, list[Record]]:
