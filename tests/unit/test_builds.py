@@ -82,6 +82,12 @@ def test_a_lost_catalog_does_not_bring_an_old_checkpoint_back(view: View, wanted
     assert choose_build("movies", view, None, wanted, tmp_path).build.generation == 2
 
 
+def test_a_lost_catalog_and_lost_checkpoints_do_not_start_below_what_the_changelog_holds(
+    view: View, wanted: CatalogView, tmp_path: Path
+) -> None:
+    assert choose_build("movies", view, None, wanted, tmp_path, above=4).build.generation == 5
+
+
 def test_a_changed_definition_is_refused_with_the_difference(view: View, wanted: CatalogView, tmp_path: Path) -> None:
     first = choose_build("movies", view, None, wanted, tmp_path)
     changed = replace(wanted, definition={**wanted.definition, "columns": {"rating": "max(rating)"}})

@@ -54,16 +54,19 @@ def choose_build(
     wanted: CatalogView,
     checkpoints: Path,
     request: Request | None = None,
+    *,
+    above: int = 0,
 ) -> Chosen:
     """Go on with a known build of a view, or start the next generation.
 
     `known` is the catalog's entry from the last start, `wanted` the entry of this start; the generation of the
-    result is chosen here. `request` is what an operator has asked for. Raises DefinitionChanged where the definition is
+    result is chosen here; it is above `above`, the highest that the changelog is known to hold. `request` is what an
+    operator has asked for. Raises DefinitionChanged where the definition is
     not the one of the known build, and nobody has asked for another.
     """
     places = _Places(app, output, wanted.topic_id, checkpoints)
     if known is None:
-        return _served(places, places.next_generation(), wanted)
+        return _served(places, max(places.next_generation(), above + 1), wanted)
     newest = known.next or known
     # A build that was given up has left records of its generation behind: its number is not used again.
     following = max(newest.generation + 1, places.next_generation())
@@ -89,12 +92,14 @@ def choose_build(
     return _next(places, following, wanted, known, {})
 
 
-def choose_feed(app: str, feed: Feed, known: int | None, topic_id: str, checkpoints: Path, *, same: bool) -> Build:
+def choose_feed(
+    app: str, feed: Feed, known: int | None, topic_id: str, checkpoints: Path, *, same: bool, above: int = 0
+) -> Build:
     """Go on with a feed, or start its next generation where it is not the `same` any more."""
     places = _Places(app, feed, topic_id, checkpoints)
     if known is not None and same and places.checkpoint(known).exists():
         return places.build(known, {})
-    return places.build(max(places.next_generation(), (known or 0) + 1), {})
+    return places.build(max(places.next_generation(), (known or 0) + 1, above + 1), {})
 
 
 def remove_older(build: Build) -> None:

@@ -27,6 +27,7 @@ from tailrace.catalog import (
 )
 from tailrace.errors import DefinitionChanged
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
+from tailrace.kafka.generations import highest_generation
 from tailrace.kafka.groups import Group
 from tailrace.kafka.topics import TopicOnBroker
 from tailrace.pipeline.analysis import Analysis
@@ -150,7 +151,8 @@ class Pipeline:
             schemas=self._schemas(view),
         )
         request = request_for(view.name, self._records)
-        chosen = choose_build(self._app.name, view, known, wanted, self._checkpoints, request)
+        above = self._held(changelog) if known is None else 0
+        chosen = choose_build(self._app.name, view, known, wanted, self._checkpoints, request, above=above)
         self._views[view.name] = chosen.entry
         return chosen
 
@@ -177,12 +179,17 @@ class Pipeline:
             entry.topic_id,
         )
         generation = known.generation if known is not None else None
-        build = choose_feed(self._app.name, feed, generation, changelog.id, self._checkpoints, same=same)
+        above = self._held(changelog) if known is None else 0
+        build = choose_feed(self._app.name, feed, generation, changelog.id, self._checkpoints, same=same, above=above)
         if known is not None and known.sources == entry.sources and not build.checkpoint.exists():
             # A feed that is declared differently goes on where it was: what was sent is not sent again.
             build = replace(build, starts=self._progress(feed.name, known.generation).offsets)
         self._feeds[feed.name] = replace(entry, generation=build.generation)
         return build
+
+    def _held(self, changelog: TopicOnBroker) -> int:
+        """The highest generation in a changelog that the catalog does not know: its rows must not outrank new ones."""
+        return highest_generation(self._reach.servers, changelog.name, changelog.partitions)
 
     def _schemas(self, output: View | Feed) -> dict[str, tuple[str | None, str | None]]:
         found = [one.topic for _, one in readings(output, self._reach.types, self._registered)]

@@ -1,0 +1,49 @@
+"""Which generations a changelog holds: what is known of its builds where the catalog is lost."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tailrace.errors import Unreachable
+
+_TIMEOUT = 15.0
+# A build writes to all partitions and replays its open batch at most: a later one is among the last records.
+_LAST = 1000
+
+
+def highest_generation(servers: str, topic: str, partitions: int) -> int:
+    """The highest generation among the last records of a changelog; 0 where it holds none."""
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "tailrace.generations", "enable.auto.commit": False, "log_level": 0}
+    )
+    try:
+        return max((_highest(consumer, TopicPartition(topic, number)) for number in range(partitions)), default=0)
+    except KafkaException as error:
+        raise Unreachable(f"Kafka at {servers}, topic {topic}: {error.args[0].str()}") from None
+    finally:
+        consumer.close()
+
+
+def _highest(consumer: Consumer, partition: TopicPartition) -> int:
+    first, end = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT)
+    if first >= end:
+        return 0
+    highest, deadline = 0, time.monotonic() + _TIMEOUT
+    consumer.assign([TopicPartition(partition.topic, partition.partition, max(first, end - _LAST))])
+    while time.monotonic() < deadline:
+        for message in consumer.consume(_LAST, 0.2):
+            if message.error() is None:
+                highest = max(highest, _generation(message.headers() or []))
+        # Compaction leaves gaps, also at the end: the position passes over them.
+        at = consumer.position([partition])[0].offset
+        if at >= end:
+            break
+    consumer.unassign()
+    return highest
+
+
+def _generation(headers: object) -> int:
+    text = dict(headers).get("g") if isinstance(headers, list) else None
+    return int(text) if isinstance(text, bytes) and text.isdigit() and len(text) < 19 else 0
