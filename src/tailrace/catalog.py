@@ -130,7 +130,8 @@ class Progress:
     """How far a view's pipeline has come, up to the end of its last batch; totals are those of the generation.
 
     `mode` is catching-up, live, micro-batch or failed. `offsets` maps topic → partition → the offset that comes next.
-    `lost` counts records that retention took away before they were read.
+    `lost` counts records that retention took away before they were read. `topic_id` is the Kafka id of a topic that is
+    searched for dead letters.
     """
 
     view: str
@@ -141,6 +142,7 @@ class Progress:
     mode: str = ""
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     lost: int = 0
+    topic_id: str = ""
 
     @property
     def processed(self) -> dict[str, dict[int, int]]:

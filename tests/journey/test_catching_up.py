@@ -8,17 +8,20 @@ import sys
 
 from confluent_kafka import Consumer, TopicPartition
 
-from oracle import rating_averages
+from oracle import rating_averages, read_topic
 from running import Tailrace, eventually
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.backlog import MANY
 
 MOVIES = 50
+BAD = (b"no JSON", b"{", b"\xff")
 
 
 def test_a_large_backlog_is_caught_up_then_live_and_lag_tools_see_it(tailrace: Tailrace) -> None:
     Topics(tailrace.broker.address).create(tailrace.topic, partitions=2, replication=1, config={})
-    tailrace.rate((n % MOVIES, n * 7 % 11) for n in range(MANY + 10_000))
+    tailrace.rate((n % MOVIES, n * 7 % 11) for n in range(MANY))
+    tailrace.produce(*BAD)
+    tailrace.rate((n % MOVIES, n * 7 % 11) for n in range(10_000))
     tailrace.start_all()
     expected = rating_averages(tailrace.broker.address, tailrace.topic)
     eventually(lambda: all(tailrace.row(key) == row for key, row in expected.items()), "every row after catching up")
@@ -45,6 +48,11 @@ def test_a_large_backlog_is_caught_up_then_live_and_lag_tools_see_it(tailrace: T
     eventually(lambda: lag() == 0, "the group's lag is zero")
     consumer.close()
 
+    # What the view has skipped among so many is found, and nothing else.
+    letters_of = f"{tailrace.topic}.dead-letters"
+    eventually(lambda: len(read_topic(tailrace.broker.address, letters_of)) == len(BAD), "the dead letters")
+    assert {message.value() for message in read_topic(tailrace.broker.address, letters_of)} == set(BAD)
+
     # `tailrace status` says the same in words, and in JSON for machines.
     command = [sys.executable, "-m", "tailrace", "status", tailrace.app]
     command += ["--kafka", tailrace.broker.address, "--redis", tailrace.redis.url]
@@ -53,6 +61,6 @@ def test_a_large_backlog_is_caught_up_then_live_and_lag_tools_see_it(tailrace: T
     told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
     (found,) = told["views"]
     (letters,) = told["dead_letters"]
-    assert (letters["topic"], letters["letters"]) == (tailrace.topic, {})
+    assert (letters["topic"], letters["letters"]) == (tailrace.topic, {"malformed": len(BAD)})
     assert (found["mode"], found["behind"], found["lost"], found["store_behind"]) == ("live", 0, 0, 0)
-    assert found["inputs"] == MANY + 10_001
+    assert found["inputs"] == MANY + len(BAD) + 10_001

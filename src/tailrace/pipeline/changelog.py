@@ -129,14 +129,17 @@ def _header(name: str, number: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), number.cast("string").cast("binary").alias("value"))
 
 
-def write(records: DataFrame, servers: str, topic: str | None) -> DataStreamWriter:
-    """The Kafka sink; without a topic, each record names its own."""
-    writer = (
-        records.writeStream.format("kafka")
-        .outputMode("update")
-        .option("kafka.bootstrap.servers", servers)
-        .option("includeHeaders", "true")
-        .option("kafka.linger.ms", "0")
-        .option("kafka.max.request.size", str(_LONGEST_RECORD))
-    )
-    return writer.option("topic", topic) if topic is not None else writer
+def write(records: DataFrame, servers: str, topic: str) -> DataStreamWriter:
+    """The Kafka sink of a streaming query."""
+    return records.writeStream.format("kafka").outputMode("update").options(**sink_options(servers, topic))
+
+
+def sink_options(servers: str, topic: str) -> dict[str, str]:
+    """What the Kafka sink is told, whoever writes to it."""
+    return {
+        "kafka.bootstrap.servers": servers,
+        "topic": topic,
+        "includeHeaders": "true",
+        "kafka.linger.ms": "0",
+        "kafka.max.request.size": str(_LONGEST_RECORD),
+    }

@@ -45,7 +45,7 @@ class Counters(Collector):
         letters = CounterMetricFamily(
             "tailrace_dead_letters", "Records that can't be used.", labels=["topic", "reason"]
         )
-        for topic, query in list(self._pipeline.dead_letters.items()):
-            for reason, count in query.progress.skipped.items():
+        for topic, search in list(self._pipeline.dead_letters.items()):
+            for reason, count in search.progress.skipped.items():
                 letters.add_metric([topic, reason], count)
         return [letters, inputs, batches, skipped, restarts, lost, mode, live]

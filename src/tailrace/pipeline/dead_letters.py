@@ -1,30 +1,30 @@
 """Dead letters: every record that can't be used, byte for byte, on `<topic>.dead-letters` with where from and why.
 
-A query per topic, in micro-batches, beside the views: it decodes as they do and keeps what they skip. A record that
-some views can use and others can't is among them, too, with the names of those that can't.
+A search decodes a range of a topic as the views do, and keeps what they skip. A record that some views can use and
+others can't is among them, too, with the names of those that can't.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from tailrace.pipeline import decoding, events
-from tailrace.pipeline.changelog import CATCH_UP_BATCH, Reach, write
+from tailrace.pipeline.changelog import Reach, sink_options
 from tailrace.pipeline.decoding import RAW, SKIPPED, Schemas
 from tailrace.pipeline.events import KEPT, ORDER
-from tailrace.pipeline.reading import Reading, read
+from tailrace.pipeline.evidence import Offsets
+from tailrace.pipeline.reading import Reading, read_between
+from tailrace.pipeline.search import Found
 from tailrace.views import Feed, View
 
 SUFFIX = ".dead-letters"
 # Added to the headers of a dead letter.
 HEADERS = ("error", "topic", "partition", "offset", "timestamp", "views")
-_EVERY = "5 seconds"
 _BASE = "__base"
 _VIEWS = "__views"
 
@@ -34,21 +34,29 @@ def dead_letter_topic(topic: str) -> str:
     return topic + SUFFIX
 
 
-def dead_letter_writer(
+def write_dead_letters(
     session: SparkSession,
     declared: Reading,
     outputs: Sequence[tuple[View | Feed, Reading]],
     reach: Reach,
-    checkpoint: Path,
-) -> DataStreamWriter:
-    """The query that keeps the dead letters of one topic; `outputs` are computed from it, each with its own steps."""
+    starts: Offsets,
+    ends: Offsets,
+) -> Found:
+    """Write the dead letters of one topic between offsets; `outputs` are computed from it, each with its own steps."""
     name = dead_letter_topic(declared.topic.name)
-    records = read(session, reach.servers, declared.topic.name, f"{reach.group}.{name}", at_most=CATCH_UP_BATCH)
+    records = read_between(session, reach.servers, declared.topic.name, f"{reach.group}.{name}", starts, ends)
     schemas = decoding.schemas(session, declared.topic, reach.registered)
     decoded = decoding.decode(records, schemas, declared.topic, raw=True)
+    # What is observed is computed once; a condition alone would be evaluated where records are read, and again after.
     marked = events.observe(bad_for(decoded, declared, outputs), name)
-    writer = write(letters(marked, declared, schemas), reach.servers, name)
-    return writer.option("checkpointLocation", str(checkpoint)).queryName(name).trigger(processingTime=_EVERY)
+    found = letters(marked, declared, schemas).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counts = {row[SKIPPED]: row["count"] for row in found.groupBy(SKIPPED).count().collect()}
+        if counts:
+            found.drop(SKIPPED).write.format("kafka").options(**sink_options(reach.servers, name)).save()
+    finally:
+        found.unpersist()
+    return Found(sum(end - starts[p] for p, end in ends.items()), counts)
 
 
 def bad_for(decoded: DataFrame, declared: Reading, outputs: Sequence[tuple[View | Feed, Reading]]) -> DataFrame:
@@ -80,7 +88,7 @@ def _bad_for_one(frame: DataFrame, output: View | Feed, reading: Reading) -> Dat
 
 
 def letters(marked: DataFrame, declared: Reading, schemas: Schemas) -> DataFrame:
-    """The records to write: key, value and headers as they came, and headers that say where from and why."""
+    """The records to write, and why: key, value and headers as they came, and headers that say where from and why."""
     said: dict[str, Column] = {
         "error": _error(declared, schemas),
         "topic": F.col("_topic"),
@@ -99,6 +107,7 @@ def letters(marked: DataFrame, declared: Reading, schemas: Schemas) -> DataFrame
         F.col(f"{RAW}.key").alias("key"),
         F.col(f"{RAW}.value").alias("value"),
         F.concat(F.coalesce(F.col(f"{RAW}.headers"), F.array().cast(decoding.HEADERS)), added).alias("headers"),
+        SKIPPED,
     )
 
 

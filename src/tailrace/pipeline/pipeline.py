@@ -33,14 +33,16 @@ from tailrace.kafka.topics import TopicOnBroker
 from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.builds import Build, Chosen, choose_build, choose_feed, remove_older
 from tailrace.pipeline.changelog import Reach, changelog_writer, real_time
-from tailrace.pipeline.dead_letters import dead_letter_topic, dead_letter_writer
+from tailrace.pipeline.dead_letters import dead_letter_topic, write_dead_letters
 from tailrace.pipeline.definitions import definition
 from tailrace.pipeline.events import REASONS, dedupe
+from tailrace.pipeline.evidence import Account, Offsets
 from tailrace.pipeline.needs import used
 from tailrace.pipeline.query import BATCHES, CATCHING_UP, LIVE, Query, Task
 from tailrace.pipeline.reading import reading, readings
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.rehearsal import Rehearsal
+from tailrace.pipeline.search import Found, Place, Search
 from tailrace.requests import REQUEST_RECORDS, request_for
 from tailrace.settings import Settings
 from tailrace.topics import Table, Topic
@@ -99,21 +101,25 @@ class Pipeline:
     @property
     def started(self) -> bool:
         """Whether every query has been started."""
-        return all(query.started for query in self._all())
+        return all(query.started for query in self.queries.values())
 
     def watch(self) -> None:
         """Watch every query, and do what was asked for."""
         for key, value in self._reader.poll(0):
             if key.startswith(REQUEST_RECORDS) and value is not None:
                 self._asked(key.removeprefix(REQUEST_RECORDS), value)
-        for query in self._all():
+        for query in self.queries.values():
             query.watch()
+        if self.started:
+            for search in self.dead_letters.values():
+                search.watch()
         if all(query.live for query in self.queries.values()):
             self._rehearsal.watch()
 
     def reasons(self) -> list[str]:
         """Why the pipeline is not current; empty where it is."""
-        return [reason for query in self.queries.values() for reason in query.reasons()]
+        parts: list[Query | Search] = [*self.queries.values(), *self.dead_letters.values()]
+        return [reason for part in parts for reason in part.reasons()]
 
     def near_boundary(self) -> bool:
         """Whether some open batch is about to end."""
@@ -126,13 +132,12 @@ class Pipeline:
     def stop(self) -> None:
         """Stop every query."""
         self.rest()
-        for query in reversed(self._all()):
+        for search in self.dead_letters.values():
+            search.stop()
+        for query in reversed(self.queries.values()):
             query.stop()
         self._writer.flush()
         self._reader.close()
-
-    def _all(self) -> list[Query]:
-        return [*self.queries.values(), *self.dead_letters.values()]
 
     def _choose(self, view: View, known: CatalogView | None) -> Chosen:
         described = self._analysis.described[view.name]
@@ -210,6 +215,7 @@ class Pipeline:
             servers=self._reach.servers,
             group=f"{self._reach.group}.{output.name}",
             partitions={s.name: self._on_broker[s.name].partitions for _, s in output.sources},
+            starts=build.starts,
             building=handing_over,
             caught_up=lambda: self._hand_over(build),
             learn=self._registered.learn,
@@ -226,7 +232,7 @@ class Pipeline:
             return real_time(writer, self._reach.batch_seconds)
         return writer.trigger(availableNow=True) if mode == CATCHING_UP else writer
 
-    def _dead_letters(self, source: Topic | Table) -> Query:
+    def _dead_letters(self, source: Topic | Table) -> Search:
         declared = reading(source, {}, self._registered)
         outputs = [
             (output, found)
@@ -234,26 +240,37 @@ class Pipeline:
             for _, found in readings(output, self._reach.types, self._registered)
             if found.topic.name == source.name
         ]
+        on_broker, context = self._on_broker[source.name], self._session.sparkContext
         name = dead_letter_topic(source.name)
-        checkpoint = self._checkpoints / name / self._on_broker[source.name].id.replace("/", "_")
-        task = Task(
-            name=name,
-            subject=f"dead letters of {source.name}",
-            writer=lambda _: dead_letter_writer(self._session, declared, outputs, self._reach, checkpoint),
-            live=BATCHES,
-            batch_seconds=self._reach.batch_seconds,
-            servers=self._reach.servers,
-            group=f"{self._reach.group}.{name}",
-            partitions={source.name: self._on_broker[source.name].partitions},
-            learn=self._registered.learn,
-        )
         found = self._records.get(DEAD_LETTER_RECORDS + source.name)
-        progress = Progress.decode(found) if found is not None and checkpoint.exists() else _nothing(source.name, 1)
+        progress = Progress.decode(found) if found is not None else _nothing(source.name, 1)
+        if progress.topic_id != on_broker.id:
+            progress = replace(_nothing(source.name, 1), topic_id=on_broker.id)
+
+        def search(starts: Offsets, ends: Offsets) -> Found:
+            context.setJobGroup(name, f"dead letters of {source.name}", interruptOnCancel=True)
+            return write_dead_letters(self._session, declared, outputs, self._reach, starts, ends)
 
         def report(progress: Progress) -> None:
             self._writer.put(DEAD_LETTER_RECORDS + progress.view, progress.encode())
 
-        return Query(task, progress, report)
+        return Search(
+            Place(source.name, on_broker.partitions, self._reach.servers, f"{self._reach.group}.{name}"),
+            progress,
+            search=search,
+            cancel=lambda: context.cancelJobGroup(name),
+            accounts=lambda: {output.name: self._account(output.name, source.name) for output, _ in outputs},
+            learn=self._registered.learn,
+            report=report,
+            batch_seconds=self._reach.batch_seconds,
+        )
+
+    def _account(self, output: str, topic: str) -> Account:
+        """What an output says of a topic that it reads."""
+        query = self.queries[output]
+        skipped = sum(query.progress.skipped.get(reason, 0) for reason in REASONS)
+        offsets = query.progress.processed.get(topic, {})
+        return Account(query.progress.generation, offsets, skipped, whole=not query.task.starts)
 
     def _hand_over(self, build: Build) -> None:
         """Readers get the new generation, as soon as the store has what its changelog holds now."""

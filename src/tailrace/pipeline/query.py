@@ -14,7 +14,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -63,7 +63,8 @@ class Task:
     """What a query is to do.
 
     `writer` gives the query for a mode, ready to be started. `live` is the mode that it runs in when it has caught up.
-    `group` is the consumer group for lag tools, `partitions` those of each topic. `building`: it must catch up in any
+    `group` is the consumer group for lag tools, `partitions` those of each topic, `starts` the offsets that it began at
+    where those were not the earliest. `building`: it must catch up in any
     case, and says so by `caught_up`, because readers wait for it. `learn` is asked what to do about a failure: True
     where its cause is removed, and the query may start again at once.
     """
@@ -76,6 +77,7 @@ class Task:
     servers: str
     group: str
     partitions: Mapping[str, int]
+    starts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     building: bool = False
     caught_up: Callable[[], None] = lambda: None
     learn: Callable[[str], bool] = lambda _: False

@@ -88,18 +88,31 @@ def read(
     at_most: how many a micro-batch takes; real-time mode knows no such limit.
     """
     start = "latest" if newest else json.dumps({topic: starts}) if starts else "earliest"
-    source = (
-        session.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", servers)
-        .option("subscribe", topic)
-        .option("startingOffsets", start)
-        .option("kafka.isolation.level", "read_committed")
-        # Lost records are found and told by the pipeline itself; here they would end the query at every start.
-        .option("failOnDataLoss", "false")
-        .option("groupIdPrefix", group)
-        .option("includeHeaders", "true")
-    )
+    source = session.readStream.format("kafka").options(**_source_options(servers, topic, group))
+    source = source.option("startingOffsets", start)
     return (source.option("maxOffsetsPerTrigger", at_most) if at_most is not None else source).load()
+
+
+def read_between(
+    session: SparkSession, servers: str, topic: str, group: str, starts: Mapping[int, int], ends: Mapping[int, int]
+) -> DataFrame:
+    """The records of a topic from the first offsets on, up to and without the second; each has all partitions."""
+    source = session.read.format("kafka").options(**_source_options(servers, topic, group))
+    for name, offsets in (("startingOffsets", starts), ("endingOffsets", ends)):
+        source = source.option(name, json.dumps({topic: {str(p): offset for p, offset in offsets.items()}}))
+    return source.load()
+
+
+def _source_options(servers: str, topic: str, group: str) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": topic,
+        "kafka.isolation.level": "read_committed",
+        # Lost records are found and told by the pipeline itself; here they would end the query at every start.
+        "failOnDataLoss": "false",
+        "groupIdPrefix": group,
+        "includeHeaders": "true",
+    }
 
 
 def key_columns(reading: Reading) -> dict[str, Column]:

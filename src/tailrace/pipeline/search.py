@@ -1,0 +1,176 @@
+"""The search for the dead letters of one topic, beside the views: only where there may be any.
+
+Few new records are searched every few seconds. Of many, those are searched that some view or feed has skipped records
+among, when its batch has ended; see `evidence`. How far the search is stands on the catalog topic. A crash between the
+write of letters and the report repeats them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.errors import PySparkException
+
+from tailrace.catalog import Progress
+from tailrace.errors import Unreachable
+from tailrace.kafka.groups import Group
+from tailrace.pipeline.evidence import Account, Evidence, Offsets, Passing
+
+log = logging.getLogger(__name__)
+
+_EVERY = 5.0
+_FIRST_BACKOFF = 1.0
+_LONGEST_BACKOFF = 60.0
+# Added to two batches: by then an output that is not behind has told how far it is.
+_PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one search found: how many records it read, and of those that can't be used, how many by reason."""
+
+    inputs: int
+    letters: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a search is at home: its topic, and the consumer group that lag tools see it by."""
+
+    topic: str
+    partitions: int
+    servers: str
+    group: str
+
+
+class Search:
+    """Searches one topic. `watch` is to be called about once a second; a search itself runs in a thread.
+
+    `search` reads from the first offsets up to the second and writes the letters; `cancel` ends it early. `accounts`
+    gives what each output says; `learn` is asked what to do about a failure, as for a query.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        progress: Progress,
+        *,
+        search: Callable[[Offsets, Offsets], Found],
+        cancel: Callable[[], None],
+        accounts: Callable[[], Mapping[str, Account]],
+        learn: Callable[[str], bool],
+        report: Callable[[Progress], None],
+        batch_seconds: float,
+    ) -> None:
+        self.progress = progress
+        self._place = place
+        self._search, self._cancel, self._accounts = search, cancel, accounts
+        self._learn, self._report = learn, report
+        self._patience = 2 * batch_seconds + _PATIENCE
+        self._group = Group(place.servers, place.group)
+        self._evidence = Evidence()
+        self._thread: threading.Thread | None = None
+        self._outcome: tuple[Offsets, Found | str] | None = None
+        self._failure: str | None = None
+        self._backoff = _FIRST_BACKOFF
+        self._look_at = 0.0
+        self._moved_at = time.monotonic()
+
+    def watch(self) -> None:
+        """Take in what a search has found, or see whether one is due."""
+        for output, account in self._accounts().items():
+            self._evidence.hear(output, account)
+        if self._thread is not None:
+            if self._thread.is_alive():
+                return
+            self._thread = None
+            self._take_outcome()
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _EVERY
+        try:
+            self._look()
+        except Unreachable as error:
+            self._fail(str(error))
+
+    def reasons(self) -> list[str]:
+        """Why dead letters are not found now; empty where they are."""
+        if self._failure is None:
+            return []
+        return [f"dead letters of {self._place.topic}: the search failed and will be repeated: {self._failure}"]
+
+    def stop(self) -> None:
+        """End a search under way; its records are searched again at the next start."""
+        if self._thread is not None and self._thread.is_alive():
+            self._cancel()
+            self._thread.join(10)
+        self._group.close()
+
+    def _look(self) -> None:
+        topic = self._place.topic
+        bounds = self._group.bounds({topic: self._place.partitions})[topic]
+        before = self.progress.processed.get(topic, {})
+        searched = {p: max(first, min(before.get(p, 0), end)) for p, (first, end) in bounds.items()}
+        ends = {p: end for p, (_, end) in bounds.items()}
+        impatient = time.monotonic() - self._moved_at > self._patience
+        due = self._evidence.decide(searched, ends, impatient=impatient)
+        if due is None:
+            if searched == ends:
+                self._moved_at = time.monotonic()
+        elif isinstance(due, Passing):
+            passed = sum(end - searched[p] for p, end in due.target.items())
+            self._reached(due.target, Found(passed, {}))
+        else:
+            self._thread = threading.Thread(target=self._run, args=(searched, due.target), daemon=True)
+            self._thread.start()
+
+    def _run(self, searched: Offsets, target: Offsets) -> None:
+        try:
+            self._outcome = (target, self._search(searched, target))
+        except PySparkException as error:
+            self._outcome = (target, str(error))
+        except Exception as error:  # the JVM may have ended; the pipeline finds that out by itself
+            self._outcome = (target, repr(error))
+
+    def _take_outcome(self) -> None:
+        if self._outcome is None:
+            return
+        (target, found), self._outcome = self._outcome, None
+        if isinstance(found, str):
+            self._fail(found)
+            return
+        self._failure, self._backoff = None, _FIRST_BACKOFF
+        self._look_at = 0.0
+        self._reached(target, found)
+
+    def _reached(self, target: Offsets, found: Found) -> None:
+        self._moved_at = time.monotonic()
+        known = self.progress.skipped
+        skipped = {reason: known.get(reason, 0) + found.letters.get(reason, 0) for reason in {**known, **found.letters}}
+        offsets = {self._place.topic: {str(p): offset for p, offset in target.items()}}
+        self.progress = replace(
+            self.progress,
+            batch=self.progress.batch + 1,
+            inputs=self.progress.inputs + found.inputs,
+            skipped=skipped,
+            offsets=offsets,
+        )
+        self._report(self.progress)
+        try:
+            self._group.commit(self.progress.processed)
+        except Unreachable as error:
+            # Only lag tools read them; the next search brings newer ones.
+            log.warning("dead letters of %s: offsets were not committed: %s", self._place.topic, error)
+
+    def _fail(self, text: str) -> None:
+        self._failure = text.splitlines()[0] if text else "unknown"
+        if self._learn(text):
+            self._look_at = 0.0
+            return
+        self._look_at = time.monotonic() + self._backoff
+        log.error("dead letters of %s: the search failed, next in %.0f s: %s", self._place.topic, self._backoff, text)
+        self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)

@@ -1,0 +1,70 @@
+"""What needs no search for dead letters, by what views and feeds say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.pipeline.evidence import FEW, MOST, Account, Evidence, Passing, Searching
+
+MANY = FEW * 10
+
+
+def account(*offsets: int, skipped: int = 0, generation: int = 1, whole: bool = True) -> Account:
+    return Account(generation, dict(enumerate(offsets)), skipped, whole)
+
+
+def heard(*accounts: Account) -> Evidence:
+    evidence = Evidence()
+    for one in accounts:
+        evidence.hear("view", one)
+    return evidence
+
+
+def test_nothing_new_needs_nothing() -> None:
+    assert heard(account()).decide({0: 5}, {0: 5}, impatient=True) is None
+
+
+def test_few_records_are_searched_at_once() -> None:
+    assert heard(account()).decide({0: 5}, {0: 9, 1: 3}, impatient=False) == Searching({0: 9, 1: 3})
+
+
+def test_records_that_every_output_has_used_are_passed_over() -> None:
+    evidence = heard(account(), account(MANY, MANY))
+    evidence.hear("other", account())
+    assert evidence.decide({}, {0: MANY + 9, 1: MANY}, impatient=False) is None, "the other may have skipped some"
+    evidence.hear("other", account(MANY, MANY + 5))
+    assert evidence.decide({}, {0: MANY + 9, 1: MANY}, impatient=False) == Passing({0: MANY, 1: MANY})
+
+
+def test_records_among_which_an_output_has_skipped_some_are_searched() -> None:
+    evidence = heard(account(), account(MANY, skipped=1))
+    evidence.hear("other", account())
+    assert evidence.decide({}, {0: MANY * 2}, impatient=False) == Searching({0: MANY})
+    # What comes after them is good again.
+    for name in ("view", "other"):
+        evidence.hear(name, account(MANY * 2, skipped=1 if name == "view" else 0))
+    assert evidence.decide({0: MANY}, {0: MANY * 2}, impatient=False) == Passing({0: MANY * 2})
+
+
+@pytest.mark.parametrize("first", [account(MANY), account(whole=False)])
+def test_records_from_before_an_output_was_heard_of_are_searched(first: Account) -> None:
+    evidence = heard(first, account(MANY * 2))
+    assert evidence.decide({}, {0: MANY * 2}, impatient=False) == Searching({0: MANY * 2})
+
+
+def test_a_new_build_vouches_for_what_it_reads_itself() -> None:
+    evidence = heard(account(MANY, skipped=7), account(generation=2), account(MANY, generation=2))
+    assert evidence.decide({}, {0: MANY}, impatient=False) == Passing({0: MANY})
+
+
+def test_an_output_that_does_not_come_on_holds_up_no_dead_letter_for_ever() -> None:
+    evidence = heard(account(), account(MANY))
+    evidence.hear("failed", account())
+    assert evidence.decide({}, {0: MANY * 2}, impatient=False) is None
+    assert evidence.decide({}, {0: MANY * 2}, impatient=True) == Searching({0: MANY})
+    assert heard(account()).decide({}, {0: MANY}, impatient=True) == Searching({0: MANY})
+
+
+def test_a_long_search_is_made_in_parts() -> None:
+    evidence = heard(account(), account(MOST * 3, skipped=1))
+    assert evidence.decide({0: 10}, {0: MOST * 3}, impatient=False) == Searching({0: MOST + 10})
