@@ -2,89 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tailrace.queries.cells import reader
-from tailrace.queries.evaluation import Read
 from tailrace.queries.predicate import Predicate
 from tailrace.queries.tree import Field, Scalar
 
 
+class _Entry:
+    """A predicate and the ids of the queries that have it."""
+
+    __slots__ = ("field", "ids", "predicate")
+
+    def __init__(self, predicate: Predicate) -> None:
+        self.predicate = predicate
+        self.ids: set[str] = set()
+        # It is found by the column that it allows the fewest values of.
+        terms = predicate.terms
+        self.field = min(terms, key=lambda field: len(terms[field]), default=None)
+
+
 class _Column:
-    """The predicates that ask one column for equality, by the value they ask for."""
+    """The entries that ask one column for equality, by the value that they ask for."""
+
+    __slots__ = ("by_value", "read")
 
     def __init__(self, field: Field) -> None:
-        self.read: Read = reader(field)
-        self.by_value: dict[Scalar, dict[Predicate, None]] = {}
+        self.read = reader(field)
+        self.by_value: dict[Scalar, dict[_Entry, None]] = {}
 
 
 class QueryIndex:
     """Queries by id. Equal predicates are looked at once; those with an equality term only for rows that fulfil it."""
 
     def __init__(self) -> None:
-        self._predicates: dict[str, Predicate] = {}
-        self._ids: dict[Predicate, set[str]] = {}
+        self._by_id: dict[str, _Entry] = {}
+        self._entries: dict[Predicate, _Entry] = {}
         self._columns: dict[Field, _Column] = {}
-        self._others: dict[Predicate, None] = {}
+        self._others: dict[_Entry, None] = {}
 
     def __len__(self) -> int:
-        return len(self._predicates)
+        return len(self._by_id)
 
-    def __contains__(self, id: str) -> bool:
-        return id in self._predicates
+    def __contains__(self, id: object) -> bool:
+        return id in self._by_id
 
     def add(self, id: str, predicate: Predicate) -> None:
         """Put a query in; one of the same id is replaced."""
-        if self._predicates.get(id) == predicate:
-            return
         self.remove(id)
-        self._predicates[id] = predicate
-        if predicate in self._ids:
-            self._ids[predicate].add(id)
-            return
-        self._ids[predicate] = {id}
-        field = _indexed(predicate)
-        if field is None:
-            self._others[predicate] = None
-            return
-        column = self._columns.setdefault(field, _Column(field))
-        for value in predicate.terms[field]:
-            column.by_value.setdefault(value, {})[predicate] = None
+        entry = self._entries.get(predicate)
+        if entry is None:
+            entry = self._entries[predicate] = _Entry(predicate)
+            self._place(entry)
+        entry.ids.add(id)
+        self._by_id[id] = entry
 
     def remove(self, id: str) -> None:
         """Take a query out, if it is in."""
-        predicate = self._predicates.pop(id, None)
-        if predicate is None:
+        entry = self._by_id.pop(id, None)
+        if entry is None:
             return
-        self._ids[predicate].discard(id)
-        if self._ids[predicate]:
-            return
-        del self._ids[predicate]
-        field = _indexed(predicate)
-        if field is None:
-            del self._others[predicate]
-            return
-        column = self._columns[field]
-        for value in predicate.terms[field]:
-            del column.by_value[value][predicate]
-            if not column.by_value[value]:
-                del column.by_value[value]
-        if not column.by_value:
-            del self._columns[field]
+        entry.ids.discard(id)
+        if not entry.ids:
+            del self._entries[entry.predicate]
+            self._displace(entry)
 
     def matching(self, row: Mapping[str, object], now_ms: int) -> set[str]:
         """The ids of the queries that a row matches at a time."""
         found: set[str] = set()
-        for predicate in self._others:
-            if predicate.matches(row, now_ms):
-                found |= self._ids[predicate]
+        _look(self._others, row, now_ms, found)
         for column in self._columns.values():
-            for predicate in column.by_value.get(column.read(row), ()):
-                if predicate.matches(row, now_ms):
-                    found |= self._ids[predicate]
+            entries = column.by_value.get(column.read(row))
+            if entries is not None:
+                _look(entries, row, now_ms, found)
         return found
 
+    def _place(self, entry: _Entry) -> None:
+        if entry.field is None:
+            self._others[entry] = None
+            return
+        column = self._columns.setdefault(entry.field, _Column(entry.field))
+        for value in entry.predicate.terms[entry.field]:
+            column.by_value.setdefault(value, {})[entry] = None
 
-def _indexed(predicate: Predicate) -> Field | None:
-    """The column that a predicate is found by: the one with the fewest values."""
-    return min(predicate.terms, key=lambda field: len(predicate.terms[field]), default=None)
+    def _displace(self, entry: _Entry) -> None:
+        if entry.field is None:
+            del self._others[entry]
+            return
+        column = self._columns[entry.field]
+        for value in entry.predicate.terms[entry.field]:
+            entries = column.by_value[value]
+            del entries[entry]
+            if not entries:
+                del column.by_value[value]
+        if not column.by_value:
+            del self._columns[entry.field]
+
+
+def _look(entries: Iterable[_Entry], row: Mapping[str, object], now_ms: int, found: set[str]) -> None:
+    for entry in entries:
+        if entry.predicate.matches(row, now_ms):
+            found |= entry.ids
