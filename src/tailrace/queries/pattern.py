@@ -12,26 +12,34 @@ from dataclasses import dataclass, field
 ANY = None
 
 
-@dataclass(frozen=True)
 class _Run:
     """What stands between two `%`: characters and `_`, as literal texts with their offsets."""
 
-    length: int
-    texts: tuple[tuple[int, str], ...]
+    __slots__ = ("_anchor", "_others", "length", "texts")
+
+    def __init__(self, length: int, texts: tuple[tuple[int, str], ...]) -> None:
+        self.length = length
+        self.texts = texts
+        # The longest text is the one that is found least often.
+        self._anchor = max(texts, key=lambda text: len(text[1]), default=None)
+        self._others = tuple(text for text in texts if text is not self._anchor)
 
     def fits(self, text: str, start: int) -> bool:
-        return all(text.startswith(part, start + offset) for offset, part in self.texts)
+        """Whether it stands at a place."""
+        for offset, part in self.texts:  # noqa: SIM110 - a generator costs more than the loop
+            if not text.startswith(part, start + offset):
+                return False
+        return True
 
     def find(self, text: str, start: int, end: int) -> int:
-        """The first place at which it fits between two places; -1 where there is none."""
+        """The first place at which it stands between two places; -1 where there is none."""
         last = end - self.length
-        if not self.texts:
+        if self._anchor is None:
             return start if start <= last else -1
-        # The longest text is what is found least often.
-        offset, part = max(self.texts, key=lambda found: len(found[1]))
+        offset, part = self._anchor
         at = text.find(part, start + offset, end)
         while at != -1 and at - offset <= last:
-            if self.fits(text, at - offset):
+            if not self._others or self.fits(text, at - offset):
                 return at - offset
             at = text.find(part, at + 1, end)
         return -1

@@ -104,17 +104,19 @@ def check(text: str) -> list[Token]:
     """The tokens of a query; raises QueryError for one that is too long, too deep, or not of our words."""
     if len(text) > MAX_TEXT:
         raise QueryError(
-            expected=f"at most {MAX_TEXT} characters", got=f"{len(text)}", remedy="Ask for less, or in several queries."
+            expected=f"at most {MAX_TEXT} characters, spelled in full",
+            got=f"{len(text)}",
+            remedy="Ask for less, or in several queries.",
         )
     try:
         raw = _DIALECT.tokenize(text)
-    except (TokenError, ValueError) as error:
-        at = getattr(error, "start", None)
+    except (TokenError, ValueError):
+        at = _unclosed(text)
         raise QueryError(
             expected="text in single quotes and names in double quotes, each closed",
             got="one that is not" if at is None else repr(text[at : at + 20]),
             remedy="Close it; a quote within is doubled: 'it''s'.",
-            at=at if isinstance(at, int) else None,
+            at=at,
         ) from None
     if not raw:
         raise QueryError(expected="a condition", got="nothing", remedy="Leave the query away to get all rows.")
@@ -125,6 +127,17 @@ def check(text: str) -> list[Token]:
     tokens = list(_ours(raw, text))
     _check_order(tokens)
     return tokens
+
+
+def _unclosed(text: str) -> int | None:
+    """Where the quote stands that is never closed."""
+    opened = None
+    for i, character in enumerate(text):
+        if opened is None and character in "'\"`":
+            opened = i
+        elif opened is not None and character == text[opened]:
+            opened = None
+    return opened
 
 
 def _ours(raw: list[Token], text: str) -> Iterator[Token]:
@@ -186,12 +199,22 @@ def _check_order(tokens: list[Token]) -> None:
                 remedy="Write the condition flatter.",
                 at=token.start,
             )
+        if depth < 0:
+            raise QueryError(expected="an opening parenthesis before it", got="')'", remedy="Add one.", at=token.start)
         if kind is TokenType.R_PAREN and i and tokens[i - 1].token_type in (TokenType.L_PAREN, TokenType.COMMA):
             raise QueryError(expected="a value before it", got="')'", remedy=SUPPORTED, at=token.start)
         if i and kind in _STARTS and tokens[i - 1].token_type in _ENDS and not _is_unit(tokens, i):
             raise QueryError(
                 expected="and, or, or an operator", got=repr(token.text[:40]), remedy=SUPPORTED, at=token.start
             )
+
+    last = tokens[-1]
+    if last.token_type not in _ENDS:
+        raise QueryError(
+            expected=f"a value or a condition after {last.text!r}", got="the end", remedy=SUPPORTED, at=last.end + 1
+        )
+    if depth:
+        raise QueryError(expected="a closing parenthesis", got="the end", remedy="Add one.", at=last.end + 1)
 
 
 def _is_unit(tokens: list[Token], i: int) -> bool:

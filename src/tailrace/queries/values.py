@@ -23,6 +23,7 @@ _NUMBER = re.compile(r"(\d+)(\.\d*)?([eE][+-]?\d{1,4})?", re.ASCII)
 _OPERATORS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 NULL = Literal(None, Kind.OTHER)
 _SHOWN = 20
+_LONGEST = 40
 
 
 class Values:
@@ -54,7 +55,7 @@ class Values:
             case exp.Interval():
                 return _interval(node)
             case exp.Cast() if isinstance(node.this, exp.Literal) and node.this.is_string:
-                return time_literal(node.this.this, node)
+                return time_literal(node.this.this, node, day=node.to.this is exp.DType.DATE)
         raise QueryError(
             expected="a column, a number, a text or a time", got=_described(node), remedy=SUPPORTED, at=place(node)
         )
@@ -119,18 +120,18 @@ def described(value: Value | Span) -> str:
         case Field(path, of):
             return f"{'.'.join(path)} of type {of.text}"
         case Literal(held, kind):
-            return f"the {kind.value} {held!r}" if kind is Kind.TEXT else f"the {kind.value} {held}"
+            return f"the text {_cut(str(held))}" if kind is Kind.TEXT else f"the {kind.value} {held}"
         case Arithmetic():
             return f"a {value.kind.value} that is computed"
 
 
-def time_literal(text: str, node: exp.Expr) -> Span:
-    """The time that a text spells."""
-    found = moments.read_literal(text)
+def time_literal(text: str, node: exp.Expr, *, day: bool = False) -> Span:
+    """The time that a text spells; `day` says that it is to be a date."""
+    found = moments.read_literal(text) if not day or len(text.strip()) == len("2026-01-31") else None
     if found is None:
         raise QueryError(
             expected=moments.TIME_SHAPE,
-            got=repr(text[:40]),
+            got=_cut(text),
             remedy="Write years from 0001 to 9999 and at most milliseconds; without an offset it is in UTC.",
             at=place(node),
         )
@@ -223,5 +224,11 @@ def _unknown(path: Sequence[str], known: Mapping[str, Type], at: int | None) -> 
 
 def _described(node: object) -> str:
     """What is not supported, as a user would name it."""
-    name = type(node).__name__ if not isinstance(node, exp.Func) else node.sql_name()
-    return f"{name.lower()}"
+    if isinstance(node, exp.Predicate | exp.Connector | exp.Not):
+        return "a condition"
+    names: dict[type, str] = {exp.Tuple: "a list", exp.Star: "*"}
+    return names.get(type(node), type(node).__name__.lower())
+
+
+def _cut(text: str) -> str:
+    return repr(text) if len(text) <= _LONGEST else repr(text[:_LONGEST]) + "…"
