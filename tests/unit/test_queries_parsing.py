@@ -154,6 +154,8 @@ def test_equality_terms_are_told(text: str, equal: dict[str, set[object]]) -> No
         ("status = 'open", 9, "each closed"),
         ("status = 'open' and", 19, "got the end"),
         ("status = 'open' total > 1", 16, "got 'total'"),
+        ("total > 1 or = 2", 13, "got '='"),
+        ("status = '" + "a" * 200 + "'\n and paid and\n  = 2", 228, "got '='"),
         ("(total > 1", 10, "a closing parenthesis"),
         ("total > 1)", 9, "an opening parenthesis"),
         ("status in ()", 11, "a value before it"),

@@ -13,7 +13,8 @@ from tailrace.queries.limits import MAX_LIST, MAX_PATTERN
 from tailrace.queries.pattern import read_pattern
 from tailrace.queries.spans import Span
 from tailrace.queries.spelling import spell
-from tailrace.queries.syntax import SUPPORTED, place
+from tailrace.queries.syntax import place
+from tailrace.queries.tokens import SUPPORTED
 from tailrace.queries.tree import (
     FALSE,
     OPPOSITE,

@@ -48,7 +48,7 @@ def cost_of(condition: Condition) -> int:
             return 1 + pattern.pieces
 
 
-def equalities(condition: Condition) -> Terms:
+def equalities(condition: Condition) -> dict[Field, frozenset[Scalar]]:
     """The columns that must hold one of some values for the condition to be true, and these values."""
     match condition:
         case Compare("=", Field() as field, Literal() as literal) if field.kind in _INDEXED:

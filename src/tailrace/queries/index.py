@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tailrace.queries.cells import reader
 from tailrace.queries.predicate import Predicate
@@ -70,12 +70,26 @@ class QueryIndex:
     def matching(self, row: Mapping[str, object], now_ms: int) -> set[str]:
         """The ids of the queries that a row matches at a time."""
         found: set[str] = set()
-        _look(self._others, row, now_ms, found)
-        for column in self._columns.values():
-            entries = column.by_value.get(column.read(row))
-            if entries is not None:
-                _look(entries, row, now_ms, found)
+        for entries in self._candidates(row):
+            for entry in entries:
+                if entry.predicate.matches(row, now_ms):
+                    found |= entry.ids
         return found
+
+    def next_changes(self, row: Mapping[str, object], now_ms: int) -> dict[str, int]:
+        """When the answers for a row change by the clock alone: id → `next_change`, where there is one."""
+        found: dict[str, int] = {}
+        for entries in self._candidates(row):
+            for entry in entries:
+                if entry.predicate.clock and (at := entry.predicate.next_change(row, now_ms)) is not None:
+                    found.update(dict.fromkeys(entry.ids, at))
+        return found
+
+    def _candidates(self, row: Mapping[str, object]) -> Iterator[Iterable[_Entry]]:
+        """The entries whose equality term the row fulfils, or that have none."""
+        yield self._others
+        for column in self._columns.values():
+            yield column.by_value.get(column.read(row), ())
 
     def _place(self, entry: _Entry) -> None:
         if entry.field is None:
@@ -97,9 +111,3 @@ class QueryIndex:
                 del column.by_value[value]
         if not column.by_value:
             del self._columns[entry.field]
-
-
-def _look(entries: Iterable[_Entry], row: Mapping[str, object], now_ms: int, found: set[str]) -> None:
-    for entry in entries:
-        if entry.predicate.matches(row, now_ms):
-            found |= entry.ids

@@ -10,6 +10,7 @@ from tailrace.queries.conditions import Conditions
 from tailrace.queries.error import QueryError
 from tailrace.queries.limits import MAX_COST
 from tailrace.queries.predicate import Predicate
+from tailrace.queries.tokens import check
 from tailrace.queries.values import Values
 
 
@@ -24,5 +25,5 @@ def parse(text: str, columns: Sequence[Column]) -> Predicate:
             remedy="Put values of one column into a list: status in ('a', 'b').",
         )
     # What stands for the query elsewhere must be readable there.
-    syntax.check(predicate.text)
+    check(predicate.text)
     return predicate

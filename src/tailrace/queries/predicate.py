@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from types import MappingProxyType
 
 from tailrace.queries.clock import Crossing, comparisons, crossing, next_change
 from tailrace.queries.cost import Terms, cost_of, equalities
@@ -21,7 +22,8 @@ class Predicate:
     digest: 16 hex digits of the text.
     clock: whether it uses now(), so that rows come and go without a change.
     cost: what it takes to look at a row, at most, in comparisons.
-    equal: columns that must hold one of some values in every row that matches, and these values.
+    equal: columns of text, integers or booleans, and the values of which every row that matches holds one.
+    terms: the same with fields of structs.
     """
 
     text: str
@@ -45,8 +47,8 @@ class Predicate:
             digest=sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16],
             clock=bool(crossings),
             cost=cost_of(tree),
-            equal={column.path[0]: values for column, values in terms.items() if len(column.path) == 1},
-            terms=terms,
+            equal=MappingProxyType({field.path[0]: held for field, held in terms.items() if len(field.path) == 1}),
+            terms=MappingProxyType(terms),
             _check=check_of(tree),
             _crossings=crossings,
         )

@@ -1,228 +1,33 @@
-"""From text to the syntax tree of sqlglot, with its leniency kept out.
-
-sqlglot reads many dialects and takes whatever one of them has. Here its parser sees only our words: every token is
-checked first, and each word that is not one of ours becomes a plain name. So no statement, subquery, function, cast,
-parameter, hint or comment can reach it. Depth and length are bounded before anything recursive runs.
-"""
+"""From text to the syntax tree of sqlglot: the only door to its parser."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
-
 from sqlglot import exp
-from sqlglot import tokens as lexing
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import ParseError, SqlglotError, TokenError
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.errors import ParseError, SqlglotError
 
 from tailrace.queries.error import QueryError
-from tailrace.queries.limits import MAX_NESTING, MAX_OPERATORS, MAX_PREFIXES, MAX_TEXT, MAX_TOKENS
-
-SUPPORTED = (
-    "A query takes comparisons (=, <>, <, <=, >, >=), and, or, not, in, between, like, is null, + - * / % on numbers, "
-    "and now() with intervals."
-)
-
-
-class Where(Dialect):
-    """Names in double quotes or backticks, text in single quotes, no escapes but the doubled quote, no comments."""
-
-    class Tokenizer(lexing.Tokenizer):
-        """See above."""
-
-        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
-        QUOTES: ClassVar[list[tuple[str, str] | str]] = ["'"]
-        STRING_ESCAPES: ClassVar[list[str]] = ["'"]
-        COMMENTS: ClassVar[list[str | tuple[str, str]]] = []
-
-
-_SYMBOLS = {
-    TokenType.EQ: ("=", "=="),
-    TokenType.NEQ: ("<>", "!="),
-    TokenType.LT: ("<",),
-    TokenType.LTE: ("<=",),
-    TokenType.GT: (">",),
-    TokenType.GTE: (">=",),
-    TokenType.PLUS: ("+",),
-    TokenType.DASH: ("-",),
-    TokenType.STAR: ("*",),
-    TokenType.SLASH: ("/",),
-    TokenType.MOD: ("%",),
-    TokenType.L_PAREN: ("(",),
-    TokenType.R_PAREN: (")",),
-    TokenType.COMMA: (",",),
-    TokenType.DOT: (".",),
-}
-_WORDS = {
-    "AND": TokenType.AND,
-    "OR": TokenType.OR,
-    "NOT": TokenType.NOT,
-    "IN": TokenType.IN,
-    "BETWEEN": TokenType.BETWEEN,
-    "LIKE": TokenType.LIKE,
-    "ESCAPE": TokenType.ESCAPE,
-    "IS": TokenType.IS,
-    "NULL": TokenType.NULL,
-    "TRUE": TokenType.TRUE,
-    "FALSE": TokenType.FALSE,
-}
-# Each is a word of ours only where its value follows, and a name elsewhere.
-_PREFIXES = {"DATE": TokenType.DATE, "TIMESTAMP": TokenType.TIMESTAMP, "INTERVAL": TokenType.INTERVAL}
-_VALUES = {TokenType.STRING, TokenType.NUMBER}
-_ENDS = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN, TokenType.NULL, TokenType.TRUE, TokenType.FALSE}
-_ENDS |= {TokenType.CURRENT_TIMESTAMP, *_VALUES}
-_STARTS = (_ENDS - {TokenType.R_PAREN}) | {TokenType.L_PAREN, *_PREFIXES.values()}
-_OPERATORS = {TokenType.PLUS, TokenType.DASH, TokenType.STAR, TokenType.SLASH, TokenType.MOD}
-RESERVED = frozenset(_WORDS) | {"CURRENT_TIMESTAMP"}
+from tailrace.queries.tokens import DIALECT, SUPPORTED, check
 
 
 def read(text: str) -> exp.Expr:
     """The syntax tree of a query; raises QueryError for a text that is none."""
     tokens = check(text)
     try:
-        found = _DIALECT.parser().parse_into(exp.Condition, tokens, text)
+        found = DIALECT.parser().parse_into(exp.Condition, tokens, text)
     except ParseError as error:
         raise _misread(text, error) from None
-    except (SqlglotError, RecursionError, ValueError, TypeError, AttributeError, KeyError, IndexError):
+    # What the parser trips over is no condition, whatever it trips over.
+    except (SqlglotError, RecursionError, ValueError, TypeError, AttributeError, LookupError):
         raise _unreadable() from None
     if len(found) != 1 or found[0] is None:
         raise _unreadable()
     return found[0]
 
 
-_DIALECT = Where()
-
-
 def place(node: exp.Expr) -> int | None:
     """Where in the text a node begins, as far as its parts say."""
     starts = [start for part in node.walk() if isinstance(start := part.meta.get("start"), int)]
     return min(starts, default=None)
-
-
-def check(text: str) -> list[Token]:
-    """The tokens of a query; raises QueryError for one that is too long, too deep, or not of our words."""
-    if len(text) > MAX_TEXT:
-        raise QueryError(
-            expected=f"at most {MAX_TEXT} characters, spelled in full",
-            got=f"{len(text)}",
-            remedy="Ask for less, or in several queries.",
-        )
-    try:
-        raw = _DIALECT.tokenize(text)
-    except (TokenError, ValueError):
-        at = _unclosed(text)
-        raise QueryError(
-            expected="text in single quotes and names in double quotes, each closed",
-            got="one that is not" if at is None else repr(text[at : at + 20]),
-            remedy="Close it; a quote within is doubled: 'it''s'.",
-            at=at,
-        ) from None
-    if not raw:
-        raise QueryError(expected="a condition", got="nothing", remedy="Leave the query away to get all rows.")
-    if len(raw) > MAX_TOKENS:
-        raise QueryError(
-            expected=f"at most {MAX_TOKENS} words and symbols", got=f"{len(raw)}", remedy="Ask for less at once."
-        )
-    tokens = list(_ours(raw, text))
-    _check_order(tokens)
-    return tokens
-
-
-def _unclosed(text: str) -> int | None:
-    """Where the quote stands that is never closed."""
-    opened = None
-    for i, character in enumerate(text):
-        if opened is None and character in "'\"`":
-            opened = i
-        elif opened is not None and character == text[opened]:
-            opened = None
-    return opened
-
-
-def _ours(raw: list[Token], text: str) -> Iterator[Token]:
-    """The tokens as the parser may see them."""
-    i = 0
-    while i < len(raw):
-        token, following = raw[i], raw[i + 1].token_type if i + 1 < len(raw) else None
-        before = raw[i - 1] if i else None
-        kind, spelled = token.token_type, text[token.start : token.end + 1]
-        word = spelled.upper()
-        i += 1
-        if token.comments or (kind is TokenType.DASH and text.startswith("--", token.start)):
-            raise _unsupported("a comment", token)
-        if text.startswith("/*", token.start) and kind is TokenType.SLASH:
-            raise _unsupported("a comment", token)
-        if kind in _VALUES or kind is TokenType.IDENTIFIER:
-            if (kind is TokenType.STRING) != spelled.startswith("'"):
-                raise _unsupported(repr(spelled[:20]), token)
-            yield token
-        elif kind in _SYMBOLS and spelled in _SYMBOLS[kind]:
-            yield token
-        elif not (word[:1].isalpha() or word[:1] == "_") or not word.replace("_", "a").isalnum():
-            raise _unsupported(repr(spelled[:20]), token)
-        elif before is not None and before.token_type is TokenType.DOT:
-            yield _as(token, TokenType.IDENTIFIER)
-        elif word in _WORDS:
-            yield _as(token, _WORDS[word])
-        elif word in _PREFIXES and following in (_VALUES if word == "INTERVAL" else {TokenType.STRING}):
-            yield _as(token, _PREFIXES[word])
-        elif word in ("NOW", "CURRENT_TIMESTAMP"):
-            called = [t.token_type for t in raw[i : i + 2]] == [TokenType.L_PAREN, TokenType.R_PAREN]
-            i += 2 if called else 0
-            yield _as(token, TokenType.CURRENT_TIMESTAMP if called or word != "NOW" else TokenType.IDENTIFIER)
-        elif following is TokenType.L_PAREN:
-            raise _unsupported(f"the function {spelled[:40]}", token)
-        elif i >= 3 and raw[i - 3].text.upper() == "INTERVAL" and raw[i - 2].token_type in _VALUES:
-            yield _as(token, TokenType.VAR)
-        else:
-            yield _as(token, TokenType.IDENTIFIER)
-
-
-def _as(token: Token, kind: TokenType) -> Token:
-    return Token(kind, token.text, token.line, token.col, token.start, token.end)
-
-
-def _check_order(tokens: list[Token]) -> None:
-    """That nothing is too deep, and no two operands side by side, which is an alias or a function elsewhere."""
-    depth = prefixes = operators = 0
-    for i, token in enumerate(tokens):
-        kind = token.token_type
-        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
-        prefixes = prefixes + 1 if kind in (TokenType.NOT, TokenType.DASH, TokenType.PLUS) else 0
-        operators += kind in _OPERATORS
-        if depth > MAX_NESTING or prefixes > MAX_PREFIXES or operators > MAX_OPERATORS:
-            raise QueryError(
-                expected=f"at most {MAX_NESTING} parentheses within each other, {MAX_PREFIXES} signs in a row and "
-                f"{MAX_OPERATORS} arithmetic operators",
-                got="more",
-                remedy="Write the condition flatter.",
-                at=token.start,
-            )
-        if depth < 0:
-            raise QueryError(expected="an opening parenthesis before it", got="')'", remedy="Add one.", at=token.start)
-        if kind is TokenType.R_PAREN and i and tokens[i - 1].token_type in (TokenType.L_PAREN, TokenType.COMMA):
-            raise QueryError(expected="a value before it", got="')'", remedy=SUPPORTED, at=token.start)
-        if i and kind in _STARTS and tokens[i - 1].token_type in _ENDS and not _is_unit(tokens, i):
-            raise QueryError(
-                expected="and, or, or an operator", got=repr(token.text[:40]), remedy=SUPPORTED, at=token.start
-            )
-
-    last = tokens[-1]
-    if last.token_type not in _ENDS:
-        raise QueryError(
-            expected=f"a value or a condition after {last.text!r}", got="the end", remedy=SUPPORTED, at=last.end + 1
-        )
-    if depth:
-        raise QueryError(expected="a closing parenthesis", got="the end", remedy="Add one.", at=last.end + 1)
-
-
-def _is_unit(tokens: list[Token], i: int) -> bool:
-    return i >= 2 and tokens[i].token_type is TokenType.VAR and tokens[i - 2].token_type is TokenType.INTERVAL
-
-
-def _unsupported(what: str, token: Token) -> QueryError:
-    return QueryError(expected="what a query supports", got=what, remedy=SUPPORTED, at=token.start)
 
 
 def _unreadable() -> QueryError:
@@ -233,11 +38,13 @@ def _unreadable() -> QueryError:
 
 def _misread(text: str, error: ParseError) -> QueryError:
     found = error.errors[0] if error.errors else {}
-    got = str(found.get("highlight") or "").strip()
-    at = text.find(got, max(0, len(str(found.get("start_context") or "")) - 1)) if got else None
+    got = str(found.get("highlight") or "")
+    # The column is that of the last character, counted from 1.
+    before = text.split("\n")[: int(found.get("line") or 1) - 1]
+    at = sum(len(line) + 1 for line in before) + int(found.get("col") or 0) - len(got)
     return QueryError(
         expected="a condition such as status = 'open' and total > 100",
-        got=repr(got[:40]) if got else "a text that ends too early",
+        got=repr(got[:40]),
         remedy=SUPPORTED,
-        at=at if at is not None and at >= 0 else None,
+        at=at if text.startswith(got, at) else None,
     )
