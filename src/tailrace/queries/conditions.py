@@ -10,11 +10,11 @@ from tailrace.queries.comparisons import compared, listed
 from tailrace.queries.error import QueryError
 from tailrace.queries.kinds import Kind
 from tailrace.queries.limits import MAX_LIST, MAX_PATTERN
+from tailrace.queries.order import SUPPORTED
 from tailrace.queries.pattern import read_pattern
 from tailrace.queries.spans import Span
 from tailrace.queries.spelling import spell
 from tailrace.queries.syntax import place
-from tailrace.queries.tokens import SUPPORTED
 from tailrace.queries.tree import (
     FALSE,
     OPPOSITE,

@@ -6,7 +6,8 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from tailrace.queries.error import QueryError
-from tailrace.queries.tokens import DIALECT, SUPPORTED, check
+from tailrace.queries.order import SUPPORTED
+from tailrace.queries.tokens import DIALECT, check
 
 
 def read(text: str) -> exp.Expr:

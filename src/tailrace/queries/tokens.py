@@ -16,12 +16,8 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from tailrace.queries.error import QueryError
-from tailrace.queries.limits import MAX_NESTING, MAX_OPERATORS, MAX_PREFIXES, MAX_TEXT, MAX_TOKENS
-
-SUPPORTED = (
-    "A query takes comparisons (=, <>, <, <=, >, >=), and, or, not, in, between, like, is null, + - * / % on numbers, "
-    "and now() with intervals."
-)
+from tailrace.queries.limits import MAX_TEXT, MAX_TOKENS
+from tailrace.queries.order import SUPPORTED, check_order
 
 
 class Where(Dialect):
@@ -69,10 +65,6 @@ _WORDS = {
 # Each is a word of ours only where its value follows, and a name elsewhere.
 _PREFIXES = {"DATE": TokenType.DATE, "TIMESTAMP": TokenType.TIMESTAMP, "INTERVAL": TokenType.INTERVAL}
 _VALUES = {TokenType.STRING, TokenType.NUMBER}
-_ENDS = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN, TokenType.NULL, TokenType.TRUE, TokenType.FALSE}
-_ENDS |= {TokenType.CURRENT_TIMESTAMP, *_VALUES}
-_STARTS = (_ENDS - {TokenType.R_PAREN}) | {TokenType.L_PAREN, *_PREFIXES.values()}
-_OPERATORS = {TokenType.PLUS, TokenType.DASH, TokenType.STAR, TokenType.SLASH, TokenType.MOD}
 RESERVED = frozenset(_WORDS) | {"CURRENT_TIMESTAMP"}
 
 DIALECT = Where()
@@ -103,7 +95,7 @@ def check(text: str) -> list[Token]:
             expected=f"at most {MAX_TOKENS} words and symbols", got=f"{len(raw)}", remedy="Ask for less at once."
         )
     tokens = list(_ours(raw, text))
-    _check_order(tokens)
+    check_order(tokens)
     return tokens
 
 
@@ -159,44 +151,6 @@ def _ours(raw: list[Token], text: str) -> Iterator[Token]:
 
 def _as(token: Token, kind: TokenType) -> Token:
     return Token(kind, token.text, token.line, token.col, token.start, token.end)
-
-
-def _check_order(tokens: list[Token]) -> None:
-    """That nothing is too deep, and no two operands side by side, which is an alias or a function elsewhere."""
-    depth = prefixes = operators = 0
-    for i, token in enumerate(tokens):
-        kind = token.token_type
-        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
-        prefixes = prefixes + 1 if kind in (TokenType.NOT, TokenType.DASH, TokenType.PLUS) else 0
-        operators += kind in _OPERATORS
-        if depth > MAX_NESTING or prefixes > MAX_PREFIXES or operators > MAX_OPERATORS:
-            raise QueryError(
-                expected=f"at most {MAX_NESTING} parentheses within each other, {MAX_PREFIXES} signs in a row and "
-                f"{MAX_OPERATORS} arithmetic operators",
-                got="more",
-                remedy="Write the condition flatter.",
-                at=token.start,
-            )
-        if depth < 0:
-            raise QueryError(expected="an opening parenthesis before it", got="')'", remedy="Add one.", at=token.start)
-        if kind is TokenType.R_PAREN and i and tokens[i - 1].token_type in (TokenType.L_PAREN, TokenType.COMMA):
-            raise QueryError(expected="a value before it", got="')'", remedy=SUPPORTED, at=token.start)
-        if i and kind in _STARTS and tokens[i - 1].token_type in _ENDS and not _is_unit(tokens, i):
-            raise QueryError(
-                expected="and, or, or an operator", got=repr(token.text[:40]), remedy=SUPPORTED, at=token.start
-            )
-
-    last = tokens[-1]
-    if last.token_type not in _ENDS:
-        raise QueryError(
-            expected=f"a value or a condition after {last.text!r}", got="the end", remedy=SUPPORTED, at=last.end + 1
-        )
-    if depth:
-        raise QueryError(expected="a closing parenthesis", got="the end", remedy="Add one.", at=last.end + 1)
-
-
-def _is_unit(tokens: list[Token], i: int) -> bool:
-    return i >= 2 and tokens[i].token_type is TokenType.VAR and tokens[i - 2].token_type is TokenType.INTERVAL
 
 
 def _unsupported(what: str, token: Token) -> QueryError:

@@ -15,9 +15,9 @@ from tailrace.queries import arithmetic, moments, spans
 from tailrace.queries.error import QueryError
 from tailrace.queries.kinds import NUMBERS, Kind, Type, read_type
 from tailrace.queries.limits import MAX_DIGITS
+from tailrace.queries.order import SUPPORTED
 from tailrace.queries.spans import Span
 from tailrace.queries.syntax import place
-from tailrace.queries.tokens import SUPPORTED
 from tailrace.queries.tree import Arithmetic, Field, Literal, Value
 
 _NUMBER = re.compile(r"(\d+)(\.\d*)?([eE][+-]?\d{1,4})?", re.ASCII)
