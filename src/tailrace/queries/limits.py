@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MAX_TEXT = 16_384  # characters
-MAX_TOKENS = 4000
+MAX_TOKENS = 3000
 MAX_NESTING = 16  # parentheses within parentheses
 MAX_PREFIXES = 8  # `not` and signs in a row
 MAX_OPERATORS = 64  # + - * / %
