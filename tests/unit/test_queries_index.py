@@ -64,6 +64,15 @@ def test_of_many_queries_only_the_candidates_are_looked_at(monkeypatch: pytest.M
     assert sorted(looked) == ["client_id = 'c7' and total > 5", "n in (6, 7, 8)", "total < 5"]
 
 
+def test_a_query_is_found_by_the_column_that_it_allows_the_fewest_values_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_of(
+        a="client_id = 'c8' and status in ('open', 'new')", b="client_id in ('c7', 'c8') and status = 'new'"
+    )
+    looked = looked_at(monkeypatch)
+    assert index.matching(ROW, 0) == set()
+    assert looked == []
+
+
 def test_equal_predicates_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of(a="total > 5 and n = 7", b="n = 7 AND 5 < total", c="total > 5", d="total>5")
     looked = looked_at(monkeypatch)
