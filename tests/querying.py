@@ -107,7 +107,7 @@ def numbers(draw: st.DrawFn, depth: int = 2) -> Sql:
     if kind == 2:
         return same("d")
     if kind == 3:
-        return same(f"{draw(quarters)!r}e0") if draw(st.booleans()) else NULL
+        return NULL if draw(st.integers(0, 9)) == 5 else same(f"{draw(quarters)!r}e0")
     left, right = draw(numbers(depth - 1)), draw(numbers(depth - 1))
     if kind == 4:
         return put("(- {})" if draw(st.booleans()) else "(0 - {})", put("({})", left))
@@ -204,3 +204,13 @@ def conditions(draw: st.DrawFn, depth: int = 3) -> Sql:
     terms = [draw(conditions(depth - 1)) for _ in range(draw(st.integers(2, 3)))]
     shape = draw(st.sampled_from([" and ", " or "])).join(draw(st.sampled_from(["{}", "({})"])) for _ in terms)
     return put(shape, *terms)
+
+
+@st.composite
+def clocks(draw: st.DrawFn) -> Sql:
+    """Comparisons with now(), joined."""
+    shifts = [draw(st.sampled_from(["{}", "{} + {}", "{} - {}"])) for _ in range(2)]
+    column, shift = same(draw(st.sampled_from("tu"))), _interval(draw(st.integers(0, 20)))
+    comparison = put(f"{shifts[0]} {draw(operators)} ", column, shift), put(shifts[1], NOW_CALL, shift)
+    terms = [put("{}{}", *comparison), draw(time_comparisons()), draw(tests())][: draw(st.integers(1, 3))]
+    return put(draw(st.sampled_from([" and ", " or "])).join(["{}"] * len(terms)), *terms)

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from querying import COLUMNS, NOW, Sql, conditions, rows, same
+from querying import COLUMNS, NOW, Sql, clocks, conditions, rows, same
 from tailrace.queries import Predicate, QueryError, QueryIndex, parse
 
 _DATABASE = sqlite3.connect(":memory:")
@@ -40,7 +40,7 @@ def _parsed(query: Sql) -> Predicate:
 
 
 @settings(max_examples=400, deadline=None)
-@given(conditions(), st.lists(rows, min_size=1, max_size=4))
+@given(conditions() | clocks(), st.lists(rows, min_size=1, max_size=4))
 def test_a_predicate_says_of_a_row_what_sqlite_says(query: Sql, given_rows: list[dict[str, Any]]) -> None:
     predicate = _parsed(query)
     for row in given_rows:
@@ -90,7 +90,7 @@ def test_every_row_that_matches_fulfils_the_equality_terms(query: Sql, row: dict
 
 
 @settings(max_examples=200, deadline=None)
-@given(conditions(), rows)
+@given(clocks(), rows)
 def test_the_next_change_is_the_first_that_a_scan_of_the_clock_finds(query: Sql, row: dict[str, Any]) -> None:
     predicate = _parsed(query)
     before = predicate.matches(row, NOW)

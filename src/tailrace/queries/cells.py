@@ -38,17 +38,16 @@ def row_decoder(columns: Sequence[Column]) -> Callable[[bytes], Any]:
 def reader(field: Field) -> Callable[[Row], Scalar]:
     """What reads a field of a row."""
     read = _READERS.get(field.kind, _anything)
-    if len(field.path) == 1:
-        name = field.path[0]
+    name, *others = field.path
+    if not others:
         return lambda row: read(row.get(name))
-    path = field.path
 
     def nested(row: Row) -> Scalar:
-        found: object = row
-        for name in path:
-            if not isinstance(found, Mapping):
+        found = row.get(name)
+        for other in others:
+            if not isinstance(found, dict):
                 return None
-            found = found.get(name)
+            found = found.get(other)
         return read(found)
 
     return nested

@@ -17,7 +17,6 @@ class Kind(Enum):
     TEXT = "text"
     BOOLEAN = "boolean"
     TIME = "time"
-    INTERVAL = "interval"
     STRUCT = "struct"
     OTHER = "other"
 

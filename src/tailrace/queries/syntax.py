@@ -9,6 +9,26 @@ from tailrace.queries.error import QueryError
 from tailrace.queries.order import SUPPORTED
 from tailrace.queries.tokens import DIALECT, check
 
+_TWO = frozenset({"this", "expression"})
+_ONE = frozenset({"this"})
+# Every kind of node that a query may have, and what of it is looked at: anything else that sqlglot sets would change
+# what the node means.
+_SHAPES: dict[type[exp.Expr], frozenset[str]] = {
+    **dict.fromkeys((exp.And, exp.Or, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), _TWO),
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Is, exp.Escape, exp.Dot), _TWO),
+    **dict.fromkeys((exp.Paren, exp.Not, exp.Neg, exp.Boolean, exp.Null, exp.CurrentTimestamp, exp.Var), _ONE),
+    exp.DataType: _ONE,
+    exp.Like: _TWO | {"negate"},
+    exp.Between: _ONE | {"low", "high"},
+    exp.In: _ONE | {"expressions"},
+    exp.Column: _ONE | {"table", "db", "catalog"},
+    exp.Identifier: _ONE | {"quoted"},
+    exp.Literal: _ONE | {"is_string"},
+    exp.Cast: _ONE | {"to"},
+    exp.Interval: _ONE | {"unit"},
+}
+_NAMES: dict[type, str] = {exp.Tuple: "a list", exp.Star: "*"}
+
 
 def read(text: str) -> exp.Expr:
     """The syntax tree of a query; raises QueryError for a text that is none."""
@@ -22,7 +42,22 @@ def read(text: str) -> exp.Expr:
         raise _unreadable() from None
     if len(found) != 1 or found[0] is None:
         raise _unreadable()
+    for node in found[0].walk():
+        known = _SHAPES.get(type(node))
+        if known is None or any(value and name not in known for name, value in node.args.items()):
+            raise unknown(node)
     return found[0]
+
+
+def unknown(node: exp.Expr) -> QueryError:
+    """Of a node that is not supported where it stands."""
+    condition = isinstance(node, exp.Predicate | exp.Connector | exp.Not)
+    return QueryError(
+        expected="a column, a number, a text or a time",
+        got="a condition" if condition else _NAMES.get(type(node), type(node).__name__.lower()),
+        remedy=SUPPORTED,
+        at=place(node),
+    )
 
 
 def place(node: exp.Expr) -> int | None:

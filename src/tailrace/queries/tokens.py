@@ -15,6 +15,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from tailrace.queries import moments
 from tailrace.queries.error import QueryError
 from tailrace.queries.limits import MAX_TEXT, MAX_TOKENS
 from tailrace.queries.order import SUPPORTED, check_order
@@ -63,8 +64,10 @@ _WORDS = {
     "FALSE": TokenType.FALSE,
 }
 # Each is a word of ours only where its value follows, and a name elsewhere.
-_PREFIXES = {"DATE": TokenType.DATE, "TIMESTAMP": TokenType.TIMESTAMP, "INTERVAL": TokenType.INTERVAL}
+_PREFIXES = {"DATE": TokenType.DATE, "TIMESTAMP": TokenType.TIMESTAMP}
 _VALUES = {TokenType.STRING, TokenType.NUMBER}
+# What begins a comment elsewhere.
+_MARKS = {TokenType.DASH: "--", TokenType.SLASH: "/*"}
 RESERVED = frozenset(_WORDS) | {"CURRENT_TIMESTAMP"}
 
 DIALECT = Where()
@@ -115,13 +118,10 @@ def _ours(raw: list[Token], text: str) -> Iterator[Token]:
     i = 0
     while i < len(raw):
         token, following = raw[i], raw[i + 1].token_type if i + 1 < len(raw) else None
-        before = raw[i - 1] if i else None
         kind, spelled = token.token_type, text[token.start : token.end + 1]
-        word = spelled.upper()
+        word, field = spelled.upper(), i > 0 and raw[i - 1].token_type is TokenType.DOT
         i += 1
-        if token.comments or (kind is TokenType.DASH and text.startswith("--", token.start)):
-            raise _unsupported("a comment", token)
-        if text.startswith("/*", token.start) and kind is TokenType.SLASH:
+        if token.comments or (kind in _MARKS and text.startswith(_MARKS[kind], token.start)):
             raise _unsupported("a comment", token)
         if kind in _VALUES or kind is TokenType.IDENTIFIER:
             if (kind is TokenType.STRING) != spelled.startswith("'"):
@@ -131,22 +131,44 @@ def _ours(raw: list[Token], text: str) -> Iterator[Token]:
             yield token
         elif not (word[:1].isalpha() or word[:1] == "_") or not word.replace("_", "a").isalnum():
             raise _unsupported(repr(spelled[:20]), token)
-        elif before is not None and before.token_type is TokenType.DOT:
+        elif field:
             yield _as(token, TokenType.IDENTIFIER)
         elif word in _WORDS:
             yield _as(token, _WORDS[word])
-        elif word in _PREFIXES and following in (_VALUES if word == "INTERVAL" else {TokenType.STRING}):
+        elif word in _PREFIXES and following is TokenType.STRING:
             yield _as(token, _PREFIXES[word])
+        elif word == "INTERVAL" and following in _VALUES:
+            parts = raw[i : i + (1 if _has_unit(raw[i]) else 2)]
+            i += len(parts)
+            yield _as(token, TokenType.INTERVAL)
+            yield from _interval(parts)
         elif word in ("NOW", "CURRENT_TIMESTAMP"):
             called = [t.token_type for t in raw[i : i + 2]] == [TokenType.L_PAREN, TokenType.R_PAREN]
             i += 2 if called else 0
             yield _as(token, TokenType.CURRENT_TIMESTAMP if called or word != "NOW" else TokenType.IDENTIFIER)
         elif following is TokenType.L_PAREN:
             raise _unsupported(f"the function {spelled[:40]}", token)
-        elif i >= 3 and raw[i - 3].text.upper() == "INTERVAL" and raw[i - 2].token_type in _VALUES:
-            yield _as(token, TokenType.VAR)
         else:
             yield _as(token, TokenType.IDENTIFIER)
+
+
+def _has_unit(value: Token) -> bool:
+    return any(character.isalpha() for character in value.text)
+
+
+def _interval(parts: list[Token]) -> Iterator[Token]:
+    """The value and unit of an interval, as milliseconds: the parser would pass over what it does not know in them."""
+    value, text = parts[0], " ".join(part.text for part in parts)
+    found = moments.read_interval(text)
+    if found is None:
+        raise QueryError(
+            expected=moments.INTERVAL_SHAPE,
+            got=repr(text[:40]),
+            remedy="Months and years differ in length: write days.",
+            at=value.start,
+        )
+    yield Token(TokenType.STRING, str(found), value.line, value.col, value.start, value.end)
+    yield Token(TokenType.VAR, "millisecond", value.line, value.col, value.start, parts[-1].end)
 
 
 def _as(token: Token, kind: TokenType) -> Token:

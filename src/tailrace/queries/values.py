@@ -17,7 +17,7 @@ from tailrace.queries.kinds import NUMBERS, Kind, Type, read_type
 from tailrace.queries.limits import MAX_DIGITS
 from tailrace.queries.order import SUPPORTED
 from tailrace.queries.spans import Span
-from tailrace.queries.syntax import place
+from tailrace.queries.syntax import place, unknown
 from tailrace.queries.tree import Arithmetic, Field, Literal, Value
 
 _NUMBER = re.compile(r"(\d+)(\.\d*)?([eE][+-]?\d{1,4})?", re.ASCII)
@@ -57,9 +57,7 @@ class Values:
                 return _interval(node)
             case exp.Cast() if isinstance(node.this, exp.Literal) and node.this.is_string:
                 return time_literal(node.this.this, node, day=node.to.this is exp.DType.DATE)
-        raise QueryError(
-            expected="a column, a number, a text or a time", got=_described(node), remedy=SUPPORTED, at=place(node)
-        )
+        raise unknown(node)
 
     def _field(self, node: exp.Expr) -> Field:
         path: list[str] = []
@@ -68,12 +66,12 @@ class Values:
             path.insert(0, _identifier(at.expression))
             at = at.this
         if not isinstance(at, exp.Column):
-            raise QueryError(expected="the name of a column", got=_described(at), remedy=SUPPORTED, at=place(node))
+            raise unknown(node)
         path[:0] = [_identifier(part) for part in at.parts]
         types: Mapping[str, Type] = self._types
         for i, name in enumerate(path):
             if name not in types:
-                raise _unknown(path[: i + 1], types, place(node))
+                raise _no_column(path[: i + 1], types, place(node))
             if i + 1 == len(path):
                 return Field(tuple(path), types[name])
             if types[name].kind is not Kind.STRUCT:
@@ -183,31 +181,20 @@ def _number(node: exp.Literal) -> Literal:
 
 
 def _interval(node: exp.Interval) -> Span:
+    """In milliseconds, as the tokens have it."""
     held, unit = node.this, node.args.get("unit")
-    text = f"{held.this if isinstance(held, exp.Literal) else ''} {unit.name if isinstance(unit, exp.Var) else ''}"
-    found = moments.read_interval(text)
-    if found is None:
-        raise QueryError(
-            expected=moments.INTERVAL_SHAPE,
-            got=repr(text.strip()[:60]),
-            remedy="Months and years differ in length: write days.",
-            at=place(node),
-        )
-    return Span(milliseconds=found)
+    if isinstance(held, exp.Literal) and isinstance(unit, exp.Var) and unit.name.lower() == "millisecond":
+        return Span(milliseconds=int(held.this))
+    raise unknown(node)
 
 
-def _identifier(node: object) -> str:
+def _identifier(node: exp.Expr) -> str:
     if isinstance(node, exp.Identifier):
         return str(node.this)
-    raise QueryError(
-        expected="the name of a column",
-        got=_described(node),
-        remedy=SUPPORTED,
-        at=place(node) if isinstance(node, exp.Expr) else None,
-    )
+    raise unknown(node)
 
 
-def _unknown(path: Sequence[str], known: Mapping[str, Type], at: int | None) -> QueryError:
+def _no_column(path: Sequence[str], known: Mapping[str, Type], at: int | None) -> QueryError:
     name = path[-1]
     close = difflib.get_close_matches(name.lower(), {other.lower(): other for other in known}, 1, 0.6)
     meant = [other for other in known if close and other.lower() == close[0]]
@@ -221,14 +208,6 @@ def _unknown(path: Sequence[str], known: Mapping[str, Type], at: int | None) -> 
         else "Text stands in single quotes, names in double quotes or none.",
         at=at,
     )
-
-
-def _described(node: object) -> str:
-    """What is not supported, as a user would name it."""
-    if isinstance(node, exp.Predicate | exp.Connector | exp.Not):
-        return "a condition"
-    names: dict[type, str] = {exp.Tuple: "a list", exp.Star: "*"}
-    return names.get(type(node), type(node).__name__.lower())
 
 
 def _cut(text: str) -> str:
