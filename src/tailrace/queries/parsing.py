@@ -15,7 +15,7 @@ from tailrace.queries.values import Values
 
 
 def parse(text: str, columns: Sequence[Column]) -> Predicate:
-    """The predicate that a text spells on rows with these columns; raises QueryError, and nothing else."""
+    """The predicate that a text spells on rows with these columns, those of the key too; raises QueryError only."""
     condition = Conditions(Values(columns)).read(syntax.read(text))
     predicate = Predicate.of(condition)
     if predicate.cost > MAX_COST:
