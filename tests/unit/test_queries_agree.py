@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from querying import COLUMNS, NOW, Sql, clocks, conditions, rows, same
+from tailrace.catalog import Column
 from tailrace.queries import Predicate, QueryError, QueryIndex, parse
 
 _DATABASE = sqlite3.connect(":memory:")
@@ -29,10 +32,10 @@ def _ms(text: str | None) -> int | None:
     return None if text is None else round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-def _parsed(query: Sql) -> Predicate:
+def _parsed(query: Sql, columns: Sequence[Column] = COLUMNS) -> Predicate:
     """The predicate; what is rightly refused is no example."""
     try:
-        return parse(query.ours, COLUMNS)
+        return parse(query.ours, columns)
     except QueryError as error:
         if error.expected.startswith("each side of a comparison of times"):
             reject()
@@ -98,3 +101,20 @@ def test_the_next_change_is_the_first_that_a_scan_of_the_clock_finds(query: Sql,
     scanned = next((ms for ms in range(NOW + 1, NOW + 100) if predicate.matches(row, ms) is not before), None)
     assert predicate.next_change(row, NOW) == scanned
     assert predicate.clock or scanned is None
+
+
+_CELLS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30) | st.decimals(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    max_leaves=3,
+)
+_EXTREMES = st.sampled_from([10**400, -(10**400), Decimal("1e999999"), "0000-00-00", "+99999999-01-01", "2026-13-01T"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(conditions(2), st.fixed_dictionaries({column.name: _CELLS | _EXTREMES for column in COLUMNS}))
+def test_no_row_makes_a_query_fail(query: Sql, row: dict[str, Any]) -> None:
+    for types in (COLUMNS, [Column(c.name, "decimal(38,2)" if c.name in ("n", "d") else c.type) for c in COLUMNS]):
+        predicate = _parsed(query, types)
+        assert predicate.matches(row, NOW) in (True, False)
+        predicate.next_change(row, NOW)
