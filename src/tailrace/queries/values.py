@@ -77,7 +77,7 @@ class Values:
             if types[name].kind is not Kind.STRUCT:
                 raise QueryError(
                     expected=f"a struct before .{path[i + 1]}",
-                    got=f"{'.'.join(path[: i + 1])} of type {types[name].text}",
+                    got=described(Field(tuple(path[: i + 1]), types[name])),
                     remedy="Name the column alone.",
                     at=place(node),
                 )
@@ -106,8 +106,12 @@ class Values:
         kind = arithmetic.result_kind(operator, left.kind, right.kind)
         if isinstance(left, Literal) and isinstance(right, Literal):
             found = arithmetic.operation(operator, kind)(left.value, right.value)  # type: ignore[arg-type]
-            finite = found is not None and math.isfinite(found)
-            return Literal(found, kind) if finite else NULL
+            if found is None:
+                return NULL
+            found = arithmetic.shortest(found) if isinstance(found, Decimal) else found
+            # What has no spelling as a number stays what it was.
+            if math.isfinite(found) if isinstance(found, float) else _digits(f"{Decimal(found):f}") <= MAX_DIGITS:
+                return Literal(found, kind)
         return Arithmetic(operator, left, right, kind)
 
 
@@ -117,11 +121,13 @@ def described(value: Value | Span) -> str:
         case Span():
             return "a time" if value.weight == 1 else "an interval"
         case Field(path, of):
-            return f"{'.'.join(path)} of type {of.text}"
+            return f"{'.'.join(path)} of type {of.text[:_LONGEST]}"
+        case Literal(None):
+            return "null"
         case Literal(held, kind):
             return f"the text {_cut(str(held))}" if kind is Kind.TEXT else f"the {kind.value} {held}"
         case Arithmetic():
-            return f"a {value.kind.value} that is computed"
+            return f"the computed {value.kind.value}"
 
 
 def time_literal(text: str, node: exp.Expr, *, day: bool = False) -> Span:
@@ -166,7 +172,7 @@ def unsolvable(node: exp.Expr) -> QueryError:
 def _number(node: exp.Literal) -> Literal:
     text = str(node.this)
     match = _NUMBER.fullmatch(text)
-    if match is None or len(match[1]) + len(match[2] or ".") - 1 > MAX_DIGITS:
+    if match is None or _digits(text.lower().partition("e")[0]) > MAX_DIGITS:
         raise QueryError(
             expected=f"a number of at most {MAX_DIGITS} digits", got=text[:60], remedy="Shorten it.", at=place(node)
         )
@@ -178,6 +184,12 @@ def _number(node: exp.Literal) -> Literal:
     if match[2] is not None:
         return Literal(arithmetic.shortest(Decimal(text)), Kind.DECIMAL)
     return Literal(int(text), Kind.INTEGER)
+
+
+def _digits(text: str) -> int:
+    """How many digits a number has, without zeros at the end of a fraction."""
+    whole, _, fraction = text.lstrip("-").partition(".")
+    return len(whole) + len(fraction.rstrip("0"))
 
 
 def _interval(node: exp.Interval) -> Span:
