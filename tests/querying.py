@@ -97,9 +97,9 @@ rows = st.fixed_dictionaries(
 
 
 @st.composite
-def numbers(draw: st.DrawFn, depth: int = 2) -> Sql:
-    """Columns, literals and arithmetic, with and without parentheses."""
-    kind = draw(st.integers(0, 6 if depth else 3))
+def numbers(draw: st.DrawFn, depth: int = 2, *, decimals: bool = True) -> Sql:
+    """Columns, literals and arithmetic, with and without parentheses; quarters are exact as doubles and decimals."""
+    kind = draw(st.integers(0, 7 if depth else 4))
     if kind == 0:
         return same("n")
     if kind == 1:
@@ -108,15 +108,17 @@ def numbers(draw: st.DrawFn, depth: int = 2) -> Sql:
         return same("d")
     if kind == 3:
         return NULL if draw(st.integers(0, 9)) == 5 else same(f"{draw(quarters)!r}e0")
-    left, right = draw(numbers(depth - 1)), draw(numbers(depth - 1))
     if kind == 4:
-        return put("(- {})" if draw(st.booleans()) else "(0 - {})", put("({})", left))
+        return same(f"{draw(quarters):.{draw(st.integers(2, 3))}f}" if decimals else "n")
     if kind == 5:
-        # SQLite's division of integers is another one, and its % knows integers only.
-        quotient = put("(({}) / ({}))", left, right)
-        return quotient._replace(sqlite=f"(({left.sqlite}) * 1.0 / ({right.sqlite}))")
-    shape = draw(st.sampled_from(["{} + {}", "{} - {}", "({} * {})", "({} - {})", "{} - ({})"]))
-    return put("(" + shape + ")" if draw(st.booleans()) else shape, put("{}", left), put("({})", right))
+        # SQLite knows no decimals, and its division of integers is another one.
+        left, right = (draw(numbers(depth - 1, decimals=False)) for _ in range(2))
+        return put("(({}) / ({}))", left, right)._replace(sqlite=f"(({left.sqlite}) * 1.0 / ({right.sqlite}))")
+    left, right = (draw(numbers(depth - 1, decimals=decimals)) for _ in range(2))
+    if kind == 6:
+        return put("(- ({}))" if draw(st.booleans()) else "(0 - ({}))", left)
+    shape = draw(st.sampled_from(["{} + ({})", "{} - ({})", "(({}) * ({}))", "({} - ({}))"]))
+    return put("(" + shape + ")" if draw(st.booleans()) else shape, left, right)
 
 
 remainders = st.builds(
