@@ -42,11 +42,16 @@ def read(text: str) -> exp.Expr:
         raise _unreadable() from None
     if len(found) != 1 or found[0] is None:
         raise _unreadable()
-    for node in found[0].walk():
+    check_shapes(found[0])
+    return found[0]
+
+
+def check_shapes(tree: exp.Expr) -> None:
+    """Raise QueryError where a node is not known, or says more than is known of it."""
+    for node in tree.walk():
         known = _SHAPES.get(type(node))
         if known is None or any(value and name not in known for name, value in node.args.items()):
             raise unknown(node)
-    return found[0]
 
 
 def unknown(node: exp.Expr) -> QueryError:
