@@ -20,7 +20,7 @@ SCHEMA = """
     n int, big bigint, d double, s string, `other text` string, ok boolean, t timestamp, u timestamp,
     e double, m decimal(10,2), w decimal(38,18), day date, l timestamp_ntz, c struct<name:string,x:struct<n:int>>
 """
-_AT_ONCE = 50
+_AT_ONCE = 100
 
 doubles = st.sampled_from([0.1, -0.0, 1.5, 1e300, 5e-324, "NaN", "Infinity", "-Infinity"])
 decimals = st.sampled_from(["0.10", "-0.10", "1.50", "3", "99999999.99"])
@@ -108,6 +108,10 @@ def frame_of(spark: SparkSession, given_rows: list[dict[str, Any]]) -> DataFrame
 
 
 def test_a_query_means_what_spark_means(spark: SparkSession, examples: int) -> None:
+    # To compile so many expressions takes longer than to interpret them for so few rows.
+    spark = spark.newSession()
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     frame = frame_of(spark, collected(wide_rows(), 60))
     columns = [Column(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
     decode = row_decoder(columns)
