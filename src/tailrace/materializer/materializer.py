@@ -145,8 +145,10 @@ class Materializer:
     def _apply(self, partition: Partition, records: list[RawRecord]) -> None:
         held = self._open[partition]
         batch = conflate(records, held.stored)
-        for offset, reason in batch.refused:
-            log.warning("%s[%d] offset %d is no change of a view and was passed over: %s", *partition, offset, reason)
+        for one in batch.refused:
+            log.warning(
+                "%s[%d] offset %d is no change of a view and was passed over: %s", *partition, one.offset, one.reason
+            )
         self._counters.refused.labels(held.view).inc(len(batch.refused))
         self._counters.records.labels(held.view).inc(batch.records)
         if batch.reached == held.stored:
