@@ -161,6 +161,7 @@ def running(log: Changelog, url: str, *, patience: float = 30.0) -> Iterator[Mat
     finally:
         stop.set()
         thread.join()
+        materializer.close()
         changelogs.close()
         reader.close()
         writer.close()

@@ -18,11 +18,15 @@ Partition = tuple[str, int]
 
 @dataclass
 class Polled:
-    """What one poll brought: records per (topic, partition), and the partitions that came or went."""
+    """What one poll brought: records per (topic, partition), and the partitions that came or went.
+
+    `full` where it brought as many records as it may: there are more.
+    """
 
     records: dict[Partition, list[Message]] = field(default_factory=dict)
     assigned: list[Partition] = field(default_factory=list)
     revoked: list[Partition] = field(default_factory=list)
+    full: bool = False
 
 
 class Changelogs:
@@ -40,6 +44,8 @@ class Changelogs:
                 "session.timeout.ms": 10_000,
                 "topic.metadata.refresh.interval.ms": 10_000,
                 "fetch.message.max.bytes": 8 * 1024 * 1024,
+                # How long a full queue is left alone: by default a second, in which a backlog runs dry.
+                "fetch.queue.backoff.ms": 10,
                 "log_level": 0,
                 "error_cb": complaints("changelogs"),
             }
@@ -51,16 +57,24 @@ class Changelogs:
             list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
         )
 
-    def poll(self, timeout: float, most: int = 2000) -> Polled:
+    def poll(self, timeout: float, most: int = 8000) -> Polled:
         """Wait up to `timeout` seconds for the first record, then take what is there, up to `most`."""
         first = self._consumer.poll(timeout)
         polled, self._polled = self._polled, Polled()
         if first is None:
             return polled
         # consume() with a timeout would wait for `most` records; with 0 it takes what has been fetched.
-        for message in [first, *self._consumer.consume(most - 1, 0)]:
-            if message.error() is None:
-                polled.records.setdefault((message.topic() or "", message.partition() or 0), []).append(message)
+        messages = [first, *self._consumer.consume(most - 1, 0)]
+        polled.full = len(messages) == most
+        topic, number, run = "", -1, messages
+        for message in messages:
+            if message.error() is not None:
+                continue
+            # Records of one partition come in runs.
+            if message.partition() != number or message.topic() != topic:
+                topic, number = message.topic() or "", message.partition() or 0
+                run = polled.records.setdefault((topic, number), [])
+            run.append(message)
         # A rebalance may have been served by consume().
         polled.assigned += self._polled.assigned
         polled.revoked += self._polled.revoked

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tailrace.record import Change, NotAChange, decode_change
 from tailrace.store.packed import Packed
@@ -12,6 +12,8 @@ from tailrace.store.packed import Packed
 RawRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
 # Version, whether it is a row, the change as the store holds it, when it expires.
 _Newest = tuple[int, bool, bytes, int | None]
+
+Message = TypeVar("Message", bound=Sized)
 
 # Of as many digits every number is below 2^63.
 _DIGITS = 18
@@ -118,3 +120,17 @@ def _pack(generations: Iterable[dict[bytes, _Newest]]) -> Packed:
             if expires is not None:
                 packed.expiries.extend((number, expires))
     return packed
+
+
+def cut(messages: Sequence[Message], most: int) -> Iterator[Sequence[Message]]:
+    """Records in their order, in runs of at most so many bytes of values, or of one record."""
+    if sum(map(len, messages)) <= most:
+        yield messages
+        return
+    first, size = 0, 0
+    for n, message in enumerate(messages):
+        size += len(message)
+        if size > most and n > first:
+            yield messages[first:n]
+            first, size = n, len(message)
+    yield messages[first:]

@@ -7,6 +7,7 @@ For every partition that the group assigns:
 2. poll: records come in offset order; `conflate` keeps the newest change per key.
 3. apply: one script compares the position and every version, writes, moves the position and publishes.
    A crash before it repeats the batch; a crash after it is found in step 1. Duplicates are skipped by version.
+   Under a backlog the next records are read meanwhile (see `applying`).
 4. commit to the group, for lag tools only.
 
 Beside that, `Upkeep` hands partitions over to the next build, expires rows and mends what it has added to changelogs.
@@ -20,21 +21,25 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import cast
 
 from tailrace.catalog import Catalog, CatalogView
-from tailrace.kafka.changelogs import Changelogs, Partition
-from tailrace.materializer.batch import RawRecord, conflate
+from tailrace.kafka.changelogs import Changelogs, Partition, Polled
+from tailrace.materializer.applying import Applying, Result, Sent
+from tailrace.materializer.batch import Batch, RawRecord, conflate, cut
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.upkeep import Upkeep
-from tailrace.store.writer import Moved, Unavailable, Writer
+from tailrace.store.writer import Applied, Moved, Unavailable, Writer
 
 log = logging.getLogger(__name__)
 
 _PROBE_EVERY = 1.0
 _COMMIT_EVERY = 5.0
 _LONGEST_BACKOFF = 2.0
+# Bytes of values in one script call: the others who use Redis wait for as long as it takes.
+_LARGEST_BATCH = 4 * 1024 * 1024
 
 
 class Materializer:
@@ -46,6 +51,7 @@ class Materializer:
         self._changelogs = changelogs
         self._catalog = catalog
         self._writer = writer
+        self._applying = Applying(writer)
         self._upkeep = upkeep
         self._counters = counters
         self._views: dict[str, tuple[CatalogView, str]] = {}
@@ -60,7 +66,7 @@ class Materializer:
         """Take in the next records, or whatever else is due. Never raises for Redis being away."""
         if self._catalog.follow():
             self._take_catalog(self._catalog.catalog)
-        polled = self._changelogs.poll(timeout)
+        polled = self._changelogs.poll(0 if self._applying.under_way else timeout)
         for partition in polled.revoked:
             self._forget(partition)
         self._closed.update(polled.assigned)
@@ -68,29 +74,26 @@ class Materializer:
         if now < self._retry_at:
             return
         try:
+            batches = self._reduce(polled)
             self._catalog.copy()
+            self._settle(self._applying.finish())
             for partition in list(self._closed):
                 if not self._upkeep.blocks(partition):
                     self._open_partition(partition)
-            for partition, messages in polled.records.items():
-                if partition in self._open:
-                    self._apply(
-                        partition,
-                        [(m.key(), m.value(), m.headers(), m.offset()) for m in messages],  # type: ignore[misc]
-                    )
-            for partition, held in list(self._open.items()):
-                if (moved := self._upkeep.tend(held)) is not None:
-                    self._lose(partition, held, moved.offset)
-            if now >= self._probe_at:
-                self._probe_at = now + _PROBE_EVERY
-                self._probe()
-                self._upkeep.expire(self._open.values())
+            probing = now >= self._probe_at
+            self._send(batches, wait=probing or not polled.full)
+            if not self._applying.under_way:
+                self._tend(probing)
             self._backoff = 0.05
         except Unavailable as error:
             self._wait(error)
         if now >= self._commit_at:
             self._commit_at = now + _COMMIT_EVERY
             self._changelogs.commit((p, held.stored + 1) for p, held in self._open.items() if held.stored >= 0)
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._applying.close()
 
     def reasons(self) -> list[str]:
         """Why this instance is not ready; empty where it is."""
@@ -142,27 +145,72 @@ class Materializer:
         self._counters.reopened.labels(view.name).inc()
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
 
-    def _apply(self, partition: Partition, records: list[RawRecord]) -> None:
-        held = self._open[partition]
-        batch = conflate(records, held.stored)
+    def _reduce(self, polled: Polled) -> list[Sent]:
+        """The batches of a poll; what the changelog holds after them is what is read next."""
+        found: list[Sent] = []
+        for partition, messages in polled.records.items():
+            if (held := self._open.get(partition)) is None:
+                continue
+            for some in cut(messages, _LARGEST_BATCH):
+                records = [(m.key(), m.value(), m.headers(), m.offset()) for m in some]
+                batch = conflate(cast(list[RawRecord], records), held.read)
+                self._counters.records.labels(held.view).inc(batch.records)
+                if batch.reached > held.read:
+                    held.read = batch.reached
+                    found.append((held, batch))
+        return found
+
+    def _send(self, batches: list[Sent], *, wait: bool) -> None:
+        """Apply batches of partitions that are still open; without `wait` they may be under way afterwards."""
+        ready: list[Sent] = []
+        for held, batch in batches:
+            if batch.added or batch.refused:
+                # What was added is compared with what stands before it.
+                self._settle(self._applying.send(self._still_open(ready), wait=True))
+                ready = []
+                if self._still_open([(held, batch)]) and not self._prepare(held, batch):
+                    self._close(held.partition)
+            ready.append((held, batch))
+        self._settle(self._applying.send(self._still_open(ready), wait=wait))
+
+    def _still_open(self, batches: list[Sent]) -> list[Sent]:
+        return [(held, batch) for held, batch in batches if self._open.get(held.partition) is held]
+
+    def _prepare(self, held: OpenPartition, batch: Batch) -> bool:
+        """What comes before a batch is applied; False where it can't be done now: open the partition again."""
         for one in batch.refused:
             log.warning(
-                "%s[%d] offset %d is no change of a view and was passed over: %s", *partition, one.offset, one.reason
+                "%s[%d] offset %d is no change of a view and was passed over: %s",
+                *held.partition,
+                one.offset,
+                one.reason,
             )
         self._counters.refused.labels(held.view).inc(len(batch.refused))
-        self._counters.records.labels(held.view).inc(batch.records)
-        if batch.reached == held.stored:
-            return
-        if not self._upkeep.mend(held, batch):
-            self._close(partition)
-            return
-        result = self._writer.apply(*held.place, held.stored, batch.reached, batch.changes)
-        if isinstance(result, Moved):
-            self._lose(partition, held, result.offset)
-            return
-        held.stored = batch.reached
-        held.old |= result.old > 0
-        self._counters.accepted.labels(held.view).inc(result.accepted)
+        return self._upkeep.mend(held, batch)
+
+    def _settle(self, answers: list[tuple[OpenPartition, Batch, Result]]) -> None:
+        """Take in what became of batches."""
+        for held, batch, result in answers:
+            if self._open.get(held.partition) is not held:
+                continue
+            if isinstance(result, Applied):
+                held.stored = batch.reached
+                held.old |= result.old > 0
+                self._counters.accepted.labels(held.view).inc(result.accepted)
+            elif isinstance(result, Moved):
+                self._lose(held.partition, held, result.offset)
+            else:
+                raise RuntimeError(result.reason)
+
+    def _tend(self, probing: bool) -> None:
+        """Do what is due beside applying records; nothing is under way."""
+        for partition, held in list(self._open.items()):
+            if (moved := self._upkeep.tend(held)) is not None:
+                self._lose(partition, held, moved.offset)
+        if probing:
+            self._probe_at = time.monotonic() + _PROBE_EVERY
+            self._probe()
+            self._upkeep.expire(self._open.values())
 
     def _probe(self) -> None:
         """Find out whether Redis still holds what it was given, and how far behind it is."""
@@ -187,7 +235,7 @@ class Materializer:
         next_offset = self._changelogs.next_offset(partition)
         if next_offset is not None and next_offset - 1 > held.stored:
             self._writer.apply(*held.place, held.stored, next_offset - 1, [])
-            held.stored = next_offset - 1
+            held.stored = held.read = next_offset - 1
 
     def _lose(self, partition: Partition, held: OpenPartition, offset: int | None) -> None:
         """Redis holds another position than believed: ask it again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.catalog import CatalogView
 from tailrace.kafka.changelogs import Partition
@@ -12,6 +12,7 @@ from tailrace.kafka.changelogs import Partition
 class OpenPartition:
     """A partition that is being read: its view, its lineage, and what Redis holds of it.
 
+    `stored` is the offset up to which Redis is known to hold it; up to `read`, records are on their way there.
     `generation` is the build that Redis serves. `old` is False where Redis is known to hold no keys that only
     earlier builds had.
     """
@@ -23,6 +24,10 @@ class OpenPartition:
     target: int
     generation: int
     old: bool = True
+    read: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.read = self.stored
 
     @property
     def view(self) -> str:

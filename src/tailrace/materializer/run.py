@@ -41,6 +41,7 @@ def run(app: str, settings: Settings) -> int:
         while not stopping.is_set():
             materializer.step()
     finally:
+        materializer.close()
         changelogs.close()
         reader.close()
         writer.close()
