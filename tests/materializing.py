@@ -13,7 +13,7 @@ import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from running import eventually
-from tailrace.catalog import APP_RECORD, Catalog, CatalogView, Column, catalog_topic
+from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogView, Column, Progress, catalog_topic
 from tailrace.dev.broker import Broker
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
@@ -57,6 +57,12 @@ class Changelog:
         offsets = {str(number): offset for number, offset in (since or {}).items()}
         entry = replace(self.entry, generation=generation, next=following, since=offsets)
         self._catalogs.put(APP_RECORD, Catalog(self.app, {self.view: entry}).encode())
+        self._catalogs.flush()
+
+    def finish_batch(self, number: int, generation: int = 1) -> None:
+        """Say that the pipeline has finished a batch."""
+        progress = Progress(self.view, generation, number, 0)
+        self._catalogs.put(PROGRESS_RECORDS + self.view, progress.encode())
         self._catalogs.flush()
 
     def put(
@@ -140,14 +146,24 @@ class Changelog:
 
 
 @contextmanager
-def running(log: Changelog, url: str, *, patience: float = 30.0) -> Iterator[Materializer]:
-    """A materializer that steps in a thread of its own; `patience` is for builds that the catalog does not name."""
+def running(
+    log: Changelog, url: str, *, patience: float = 30.0, tombstones: float = 86_400.0
+) -> Iterator[Materializer]:
+    """A materializer that steps in a thread of its own; `patience` and `tombstones` as for `Upkeep`."""
     writer = Writer(url, log.prefix)
     reader = CatalogReader(log.broker.address, catalog_topic(log.app))
     changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer")
     counters = Counters()
-    upkeep = Upkeep(writer, Additions(log.broker.address), counters, patience=patience)
-    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, counters)
+    catalog = CatalogCopy(reader, writer)
+    upkeep = Upkeep(
+        writer,
+        Additions(log.broker.address),
+        counters,
+        finished=catalog.finished,
+        patience=patience,
+        tombstones=tombstones,
+    )
+    materializer = Materializer(changelogs, catalog, writer, upkeep, counters)
     stop = threading.Event()
 
     def steps() -> None:

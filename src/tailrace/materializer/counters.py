@@ -27,6 +27,9 @@ class Counters:
         self.expired = Counter(
             "tailrace_materializer_expired", "Tombstones added for rows that expired.", registry=self.registry
         )
+        self.pruned = Counter(
+            "tailrace_materializer_pruned", "Tombstones forgotten in Redis.", view, registry=self.registry
+        )
         self.handed_over = Counter(
             "tailrace_materializer_handed_over",
             "Times a partition was handed over to the next build.",

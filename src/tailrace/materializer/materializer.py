@@ -75,8 +75,9 @@ class Materializer:
             return
         try:
             batches = self._reduce(polled)
-            self._catalog.copy()
+            # Whatever else asks Redis does so when nothing is under way.
             self._settle(self._applying.finish())
+            self._catalog.copy()
             for partition in list(self._closed):
                 if not self._upkeep.blocks(partition):
                     self._open_partition(partition)
@@ -211,6 +212,7 @@ class Materializer:
             self._probe_at = time.monotonic() + _PROBE_EVERY
             self._probe()
             self._upkeep.expire(self._open.values())
+            self._upkeep.prune(self._open.values())
 
     def _probe(self) -> None:
         """Find out whether Redis still holds what it was given, and how far behind it is."""

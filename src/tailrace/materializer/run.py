@@ -29,8 +29,15 @@ def run(app: str, settings: Settings) -> int:
     writer = Writer(settings.text("redis"), settings.text("prefix") or default_prefix(app))
     reader = CatalogReader(settings.text("kafka"), catalog_topic(app))
     changelogs = Changelogs(settings.text("kafka"), f"tailrace.{app}.materializer")
-    upkeep = Upkeep(writer, Additions(settings.text("kafka")), counters)
-    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, counters)
+    catalog = CatalogCopy(reader, writer)
+    upkeep = Upkeep(
+        writer,
+        Additions(settings.text("kafka")),
+        counters,
+        finished=catalog.finished,
+        tombstones=settings.seconds("tombstones"),
+    )
+    materializer = Materializer(changelogs, catalog, writer, upkeep, counters)
     health = (
         HealthServer(settings.number("health-port"), counters.registry, materializer.reasons)
         if settings.text("health-port")
