@@ -18,9 +18,11 @@ from tailrace.dev.broker import Broker
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.changelogs import Changelogs
+from tailrace.kafka.dead_letters import DeadLetters
 from tailrace.kafka.topics import COMPACTED, Topics
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.letters import Letters
 from tailrace.materializer.materializer import Materializer
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.partitions import partition_of
@@ -42,7 +44,9 @@ class Changelog:
         self.view = f"view-{fresh}"
         self.prefix = f"test:{fresh}"
         self.broker = broker
-        self._producer = Producer({"bootstrap.servers": broker.address, "partitioner": "murmur2"})
+        self._producer = Producer(
+            {"bootstrap.servers": broker.address, "partitioner": "murmur2", "message.max.bytes": 8 * 1024 * 1024}
+        )
         topics = Topics(broker.address)
         topics.create(catalog_topic(self.app), partitions=1, replication=1, config=COMPACTED)
         topics.create(self.view, partitions=PARTITIONS, replication=1, config=COMPACTED)
@@ -163,7 +167,8 @@ def running(
         patience=patience,
         tombstones=tombstones,
     )
-    materializer = Materializer(changelogs, catalog, writer, upkeep, counters)
+    letters = Letters(DeadLetters(log.broker.address), changelogs, counters)
+    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, counters)
     stop = threading.Event()
 
     def steps() -> None:
@@ -177,7 +182,7 @@ def running(
     finally:
         stop.set()
         thread.join()
-        materializer.close()
+        materializer.stop()
         changelogs.close()
         reader.close()
         writer.close()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import Message as Message
 
 from tailrace.kafka.complaints import complaints
 
@@ -103,6 +104,14 @@ class Changelogs:
         """The offset after the last record that was handed out; None before the first."""
         offset = self._consumer.position([TopicPartition(*partition)])[0].offset
         return offset if offset >= 0 else None
+
+    def committed(self, partition: Partition) -> int | None:
+        """The offset that the group has committed; None where there is none, or Kafka does not say."""
+        try:
+            found = self._consumer.committed([TopicPartition(*partition)], timeout=5)[0].offset
+        except KafkaException:
+            return None
+        return found if found >= 0 else None
 
     def commit(self, offsets: Iterable[tuple[Partition, int]]) -> None:
         """Tell the group, in the background, how far partitions have come."""

@@ -21,41 +21,45 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import cast
 
 from tailrace.catalog import Catalog, CatalogView
-from tailrace.kafka.changelogs import Changelogs, Partition, Polled
-from tailrace.materializer.applying import Applying, Result, Sent
-from tailrace.materializer.batch import Batch, RawRecord, conflate, cut
+from tailrace.kafka.changelogs import Changelogs, Partition
+from tailrace.materializer.applying import Applying
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.letters import Letters
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.upkeep import Upkeep
-from tailrace.store.writer import Applied, Moved, Unavailable, Writer
+from tailrace.store.writer import Unavailable, Writer
 
 log = logging.getLogger(__name__)
 
 _PROBE_EVERY = 1.0
 _COMMIT_EVERY = 5.0
 _LONGEST_BACKOFF = 2.0
-# Bytes of values in one script call: the others who use Redis wait for as long as it takes.
-_LARGEST_BATCH = 4 * 1024 * 1024
 
 
 class Materializer:
     """One instance; `step` is called in a loop by the process."""
 
     def __init__(
-        self, changelogs: Changelogs, catalog: CatalogCopy, writer: Writer, upkeep: Upkeep, counters: Counters
+        self,
+        changelogs: Changelogs,
+        catalog: CatalogCopy,
+        writer: Writer,
+        upkeep: Upkeep,
+        letters: Letters,
+        counters: Counters,
     ) -> None:
         self._changelogs = changelogs
         self._catalog = catalog
         self._writer = writer
-        self._applying = Applying(writer)
         self._upkeep = upkeep
+        self._letters = letters
+        self._applying = Applying(writer, self, upkeep, letters, counters)
         self._counters = counters
         self._views: dict[str, tuple[CatalogView, str]] = {}
-        self._open: dict[Partition, OpenPartition] = {}
+        self.open: dict[Partition, OpenPartition] = {}
         self._closed: set[Partition] = set()
         self._retry_at = 0.0
         self._backoff = 0.05
@@ -74,15 +78,15 @@ class Materializer:
         if now < self._retry_at:
             return
         try:
-            batches = self._reduce(polled)
+            batches = self._applying.reduce(polled.records)
             # Whatever else asks Redis does so when nothing is under way.
-            self._settle(self._applying.finish())
+            self._applying.finish()
             self._catalog.copy()
             for partition in list(self._closed):
-                if not self._upkeep.blocks(partition):
+                if not self._upkeep.blocks(partition) and not self._letters.blocks(partition):
                     self._open_partition(partition)
             probing = now >= self._probe_at
-            self._send(batches, wait=probing or not polled.full)
+            self._applying.send(batches, wait=probing or not polled.full)
             if not self._applying.under_way:
                 self._tend(probing)
             self._backoff = 0.05
@@ -90,9 +94,9 @@ class Materializer:
             self._wait(error)
         if now >= self._commit_at:
             self._commit_at = now + _COMMIT_EVERY
-            self._changelogs.commit((p, held.stored + 1) for p, held in self._open.items() if held.stored >= 0)
+            self._changelogs.commit((p, held.stored + 1) for p, held in self.open.items() if held.stored >= 0)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Wait for what is under way."""
         self._applying.close()
 
@@ -104,8 +108,9 @@ class Materializer:
         if time.monotonic() < self._retry_at:
             found.append("Redis can't be reached or written")
         found += self._upkeep.problems()
+        found += [self._letters.problem] if self._letters.problem is not None else []
         found += [f"{topic}[{number}] is waiting to be opened" for topic, number in sorted(self._closed)]
-        for (topic, number), held in sorted(self._open.items()):
+        for (topic, number), held in sorted(self.open.items()):
             if not held.whole:
                 found.append(f"{topic}[{number}] is being restored: {held.stored} of {held.target}")
             elif held.generation != held.entry.generation:
@@ -119,10 +124,10 @@ class Materializer:
         if views.keys() != self._views.keys():
             log.info("following %s", ", ".join(sorted(views)) or "nothing")
             self._changelogs.subscribe(sorted(views))
-        for partition, held in list(self._open.items()):
+        for partition, held in list(self.open.items()):
             known = views.get(partition[0])
             if known is None or known[1] != held.lineage:
-                self._close(partition)
+                self.close(partition)
             else:
                 held.entry = known[0]
         self._views = views
@@ -141,86 +146,29 @@ class Materializer:
         anew = stored is not None and stored >= end
         begun = self._writer.begin(view.name, number, lineage, end - 1, generation=view.generation, anew=anew)
         self._changelogs.open(partition, begun.offset + 1)
-        self._open[partition] = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
+        self.open[partition] = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
         self._closed.discard(partition)
         self._counters.reopened.labels(view.name).inc()
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
 
-    def _reduce(self, polled: Polled) -> list[Sent]:
-        """The batches of a poll; what the changelog holds after them is what is read next."""
-        found: list[Sent] = []
-        for partition, messages in polled.records.items():
-            if (held := self._open.get(partition)) is None:
-                continue
-            for some in cut(messages, _LARGEST_BATCH):
-                records = [(m.key(), m.value(), m.headers(), m.offset()) for m in some]
-                batch = conflate(cast(list[RawRecord], records), held.read)
-                self._counters.records.labels(held.view).inc(batch.records)
-                if batch.reached > held.read:
-                    held.read = batch.reached
-                    found.append((held, batch))
-        return found
-
-    def _send(self, batches: list[Sent], *, wait: bool) -> None:
-        """Apply batches of partitions that are still open; without `wait` they may be under way afterwards."""
-        ready: list[Sent] = []
-        for held, batch in batches:
-            if batch.added or batch.refused:
-                # What was added is compared with what stands before it.
-                self._settle(self._applying.send(self._still_open(ready), wait=True))
-                ready = []
-                if self._still_open([(held, batch)]) and not self._prepare(held, batch):
-                    self._close(held.partition)
-            ready.append((held, batch))
-        self._settle(self._applying.send(self._still_open(ready), wait=wait))
-
-    def _still_open(self, batches: list[Sent]) -> list[Sent]:
-        return [(held, batch) for held, batch in batches if self._open.get(held.partition) is held]
-
-    def _prepare(self, held: OpenPartition, batch: Batch) -> bool:
-        """What comes before a batch is applied; False where it can't be done now: open the partition again."""
-        for one in batch.refused:
-            log.warning(
-                "%s[%d] offset %d is no change of a view and was passed over: %s",
-                *held.partition,
-                one.offset,
-                one.reason,
-            )
-        self._counters.refused.labels(held.view).inc(len(batch.refused))
-        return self._upkeep.mend(held, batch)
-
-    def _settle(self, answers: list[tuple[OpenPartition, Batch, Result]]) -> None:
-        """Take in what became of batches."""
-        for held, batch, result in answers:
-            if self._open.get(held.partition) is not held:
-                continue
-            if isinstance(result, Applied):
-                held.stored = batch.reached
-                held.old |= result.old > 0
-                self._counters.accepted.labels(held.view).inc(result.accepted)
-            elif isinstance(result, Moved):
-                self._lose(held.partition, held, result.offset)
-            else:
-                raise RuntimeError(result.reason)
-
     def _tend(self, probing: bool) -> None:
         """Do what is due beside applying records; nothing is under way."""
-        for partition, held in list(self._open.items()):
+        for held in list(self.open.values()):
             if (moved := self._upkeep.tend(held)) is not None:
-                self._lose(partition, held, moved.offset)
+                self.lose(held, moved.offset)
         if probing:
             self._probe_at = time.monotonic() + _PROBE_EVERY
             self._probe()
-            self._upkeep.expire(self._open.values())
-            self._upkeep.prune(self._open.values())
+            self._upkeep.expire(self.open.values())
+            self._upkeep.prune(self.open.values())
 
     def _probe(self) -> None:
         """Find out whether Redis still holds what it was given, and how far behind it is."""
-        partitions = list(self._open.items())
+        partitions = list(self.open.items())
         found = self._writer.stored([held.place for _, held in partitions])
         for (partition, held), stored in zip(partitions, found, strict=True):
             if stored.offset != held.stored or stored.generation != held.generation:
-                self._lose(partition, held, stored.offset)
+                self.lose(held, stored.offset)
                 continue
             self._upkeep.give_up(held, stored.next)
             self._pass_gap(partition, held)
@@ -239,33 +187,34 @@ class Materializer:
             self._writer.apply(*held.place, held.stored, next_offset - 1, [])
             held.stored = held.read = next_offset - 1
 
-    def _lose(self, partition: Partition, held: OpenPartition, offset: int | None) -> None:
+    def lose(self, held: OpenPartition, offset: int | None) -> None:
         """Redis holds another position than believed: ask it again."""
         log.warning(
             "%s[%d]: Redis holds offset %s, not what was believed: offset %d of generation %d",
-            *partition,
+            *held.partition,
             offset,
             held.stored,
             held.generation,
         )
-        self._close(partition)
+        self.close(held.partition)
         if offset is None:
             self._catalog.copy_again()
 
-    def _close(self, partition: Partition) -> None:
+    def close(self, partition: Partition) -> None:
+        """Have a partition opened again."""
         self._changelogs.pause(partition)
-        self._open.pop(partition, None)
+        self.open.pop(partition, None)
         self._closed.add(partition)
 
     def _forget(self, partition: Partition) -> None:
-        self._open.pop(partition, None)
+        self.open.pop(partition, None)
         self._closed.discard(partition)
 
     def _wait(self, error: Exception) -> None:
         """Redis can't be written: drop what was polled, try again later from the position that Redis then holds."""
         self._counters.unavailable.inc()
         log.warning("Redis can't be written, next try in %.2f s: %s", self._backoff, error)
-        for partition in list(self._open):
-            self._close(partition)
+        for partition in list(self.open):
+            self.close(partition)
         self._retry_at = time.monotonic() + self._backoff
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)

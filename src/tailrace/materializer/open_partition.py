@@ -14,7 +14,8 @@ class OpenPartition:
 
     `stored` is the offset up to which Redis is known to hold it; up to `read`, records are on their way there.
     `generation` is the build that Redis serves. `old` is False where Redis is known to hold no keys that only
-    earlier builds had.
+    earlier builds had. `lettered` is the offset up to which dead letters are known to be kept, None where that was not
+    asked yet.
     """
 
     entry: CatalogView
@@ -25,6 +26,7 @@ class OpenPartition:
     generation: int
     old: bool = True
     read: int = field(init=False)
+    lettered: int | None = None
 
     def __post_init__(self) -> None:
         self.read = self.stored

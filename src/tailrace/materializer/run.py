@@ -9,9 +9,11 @@ from tailrace.health import HealthServer
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.kafka.changelogs import Changelogs
+from tailrace.kafka.dead_letters import DeadLetters
 from tailrace.logs import without_password
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.letters import Letters
 from tailrace.materializer.materializer import Materializer
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.settings import Settings
@@ -37,7 +39,8 @@ def run(app: str, settings: Settings) -> int:
         finished=catalog.finished,
         tombstones=settings.seconds("tombstones"),
     )
-    materializer = Materializer(changelogs, catalog, writer, upkeep, counters)
+    letters = Letters(DeadLetters(settings.text("kafka")), changelogs, counters)
+    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, counters)
     health = (
         HealthServer(settings.number("health-port"), counters.registry, materializer.reasons)
         if settings.text("health-port")
@@ -48,7 +51,7 @@ def run(app: str, settings: Settings) -> int:
         while not stopping.is_set():
             materializer.step()
     finally:
-        materializer.close()
+        materializer.stop()
         changelogs.close()
         reader.close()
         writer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -26,6 +27,10 @@ Unavailable = (
     redis.exceptions.ReadOnlyError,
     redis.exceptions.BusyLoadingError,
     redis.exceptions.OutOfMemoryError,
+)
+# The same from inside of a script, where Redis wraps it into an error of the script.
+_OUTAGE = re.compile(
+    r"\b(OOM|READONLY|LOADING|MISCONF|NOREPLICAS|CLUSTERDOWN|MASTERDOWN|MOVED|ASK|TRYAGAIN|NOAUTH|NOPERM|BUSY) "
 )
 
 
@@ -130,6 +135,8 @@ class Writer:
         for result in found:
             if isinstance(result, Unavailable):
                 raise result
+            if isinstance(result, redis.ResponseError) and _OUTAGE.search(str(result)):
+                raise redis.exceptions.ReadOnlyError(str(result))
         return [Rejected(str(one)) if isinstance(one, redis.ResponseError) else _result(one) for one in found]
 
     def _run(self, parcels: Sequence[Parcel]) -> list[Any]:
@@ -206,6 +213,11 @@ class Writer:
     def close(self) -> None:
         """Close the connections."""
         self.redis.close()
+
+
+def hung_up(error: Exception) -> bool:
+    """Whether Redis can't be reached, or has closed the connection: it does that to a client that it can't take."""
+    return type(error) is redis.ConnectionError
 
 
 def moved(offset: bytes) -> Moved:
