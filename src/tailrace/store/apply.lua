@@ -124,7 +124,8 @@ local function write(changes, tombs, to_rows, to_gone, to_expiries)
   for n = 1, #changes do
     local i = changes[n]
     local key, change = ARGV[i], ARGV[i + 1]
-    if is_gone(change) then
+    local going = is_gone(change)
+    if going then
       set_gone[#set_gone + 1] = key
       set_gone[#set_gone + 1] = change
       drop_rows[#drop_rows + 1] = key
@@ -133,7 +134,7 @@ local function write(changes, tombs, to_rows, to_gone, to_expiries)
       set_rows[at + 2] = change
       at = at + 2
     end
-    if expires[i] then
+    if expires[i] and not going then
       set_expiries[#set_expiries + 1] = expires[i]
       set_expiries[#set_expiries + 1] = key
     elseif expiring then
