@@ -13,14 +13,16 @@ import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from running import eventually
-from tailrace.catalog import APP_RECORD, Catalog, CatalogView, Column, catalog_topic
+from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogView, Column, Progress, catalog_topic
 from tailrace.dev.broker import Broker
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.changelogs import Changelogs
+from tailrace.kafka.dead_letters import DeadLetters
 from tailrace.kafka.topics import COMPACTED, Topics
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.letters import Letters
 from tailrace.materializer.materializer import Materializer
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.partitions import partition_of
@@ -42,7 +44,9 @@ class Changelog:
         self.view = f"view-{fresh}"
         self.prefix = f"test:{fresh}"
         self.broker = broker
-        self._producer = Producer({"bootstrap.servers": broker.address, "partitioner": "murmur2"})
+        self._producer = Producer(
+            {"bootstrap.servers": broker.address, "partitioner": "murmur2", "message.max.bytes": 8 * 1024 * 1024}
+        )
         topics = Topics(broker.address)
         topics.create(catalog_topic(self.app), partitions=1, replication=1, config=COMPACTED)
         topics.create(self.view, partitions=PARTITIONS, replication=1, config=COMPACTED)
@@ -57,6 +61,12 @@ class Changelog:
         offsets = {str(number): offset for number, offset in (since or {}).items()}
         entry = replace(self.entry, generation=generation, next=following, since=offsets)
         self._catalogs.put(APP_RECORD, Catalog(self.app, {self.view: entry}).encode())
+        self._catalogs.flush()
+
+    def finish_batch(self, number: int, generation: int = 1) -> None:
+        """Say that the pipeline has finished a batch."""
+        progress = Progress(self.view, generation, number, 0)
+        self._catalogs.put(PROGRESS_RECORDS + self.view, progress.encode())
         self._catalogs.flush()
 
     def put(
@@ -140,14 +150,25 @@ class Changelog:
 
 
 @contextmanager
-def running(log: Changelog, url: str, *, patience: float = 30.0) -> Iterator[Materializer]:
-    """A materializer that steps in a thread of its own; `patience` is for builds that the catalog does not name."""
+def running(
+    log: Changelog, url: str, *, patience: float = 30.0, tombstones: float = 86_400.0
+) -> Iterator[Materializer]:
+    """A materializer that steps in a thread of its own; `patience` and `tombstones` as for `Upkeep`."""
     writer = Writer(url, log.prefix)
     reader = CatalogReader(log.broker.address, catalog_topic(log.app))
     changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer")
     counters = Counters()
-    upkeep = Upkeep(writer, Additions(log.broker.address), counters, patience=patience)
-    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, counters)
+    catalog = CatalogCopy(reader, writer)
+    upkeep = Upkeep(
+        writer,
+        Additions(log.broker.address),
+        counters,
+        finished=catalog.finished,
+        patience=patience,
+        tombstones=tombstones,
+    )
+    letters = Letters(DeadLetters(log.broker.address), changelogs, counters)
+    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, counters)
     stop = threading.Event()
 
     def steps() -> None:
@@ -161,6 +182,7 @@ def running(log: Changelog, url: str, *, patience: float = 30.0) -> Iterator[Mat
     finally:
         stop.set()
         thread.join()
+        materializer.stop()
         changelogs.close()
         reader.close()
         writer.close()

@@ -121,6 +121,13 @@ TABLE = (
         "URL of the schema registry, Confluent API; none where empty.",
         ("pipeline", "check", "explain", "dev"),
     ),
+    Setting(
+        "tombstones",
+        "duration",
+        "24h",
+        "How long Redis remembers at least that a key has gone; a client that resumes later gets `reset`.",
+        ("materializer",),
+    ),
     Setting("host", "text", "127.0.0.1", "Address that the gateway listens on.", ("gateway", "dev")),
     Setting("port", "port", "8080", "Port that the gateway listens on; 0 takes a free one.", ("gateway", "dev")),
     Setting("data", "text", ".tailrace", "Directory that `tailrace dev` keeps its data and logs in.", ("dev",)),

@@ -37,7 +37,7 @@ def test_of_equal_versions_the_first_stays() -> None:
 
 def test_a_record_that_is_no_change_is_refused_and_the_batch_moves_past_it() -> None:
     batch = conflate([(b"a", b"{}", None, 7), raw(8, b"b", 1), (None, b"x", None, 9)], 6)
-    assert [offset for offset, _ in batch.refused] == [7, 9]
+    assert [refused.offset for refused in batch.refused] == [7, 9]
     assert [change.key for change in batch.changes] == [b"b"] and batch.reached == 9
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import Message as Message
 
 from tailrace.kafka.complaints import complaints
 
@@ -18,11 +19,15 @@ Partition = tuple[str, int]
 
 @dataclass
 class Polled:
-    """What one poll brought: records per (topic, partition), and the partitions that came or went."""
+    """What one poll brought: records per (topic, partition), and the partitions that came or went.
+
+    `full` where it brought as many records as it may: there are more.
+    """
 
     records: dict[Partition, list[Message]] = field(default_factory=dict)
     assigned: list[Partition] = field(default_factory=list)
     revoked: list[Partition] = field(default_factory=list)
+    full: bool = False
 
 
 class Changelogs:
@@ -40,6 +45,8 @@ class Changelogs:
                 "session.timeout.ms": 10_000,
                 "topic.metadata.refresh.interval.ms": 10_000,
                 "fetch.message.max.bytes": 8 * 1024 * 1024,
+                # How long a full queue is left alone: by default a second, in which a backlog runs dry.
+                "fetch.queue.backoff.ms": 10,
                 "log_level": 0,
                 "error_cb": complaints("changelogs"),
             }
@@ -51,16 +58,24 @@ class Changelogs:
             list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
         )
 
-    def poll(self, timeout: float, most: int = 2000) -> Polled:
+    def poll(self, timeout: float, most: int = 8000) -> Polled:
         """Wait up to `timeout` seconds for the first record, then take what is there, up to `most`."""
         first = self._consumer.poll(timeout)
         polled, self._polled = self._polled, Polled()
         if first is None:
             return polled
         # consume() with a timeout would wait for `most` records; with 0 it takes what has been fetched.
-        for message in [first, *self._consumer.consume(most - 1, 0)]:
-            if message.error() is None:
-                polled.records.setdefault((message.topic() or "", message.partition() or 0), []).append(message)
+        messages = [first, *self._consumer.consume(most - 1, 0)]
+        polled.full = len(messages) == most
+        topic, number, run = "", -1, messages
+        for message in messages:
+            if message.error() is not None:
+                continue
+            # Records of one partition come in runs.
+            if message.partition() != number or message.topic() != topic:
+                topic, number = message.topic() or "", message.partition() or 0
+                run = polled.records.setdefault((topic, number), [])
+            run.append(message)
         # A rebalance may have been served by consume().
         polled.assigned += self._polled.assigned
         polled.revoked += self._polled.revoked
@@ -89,6 +104,14 @@ class Changelogs:
         """The offset after the last record that was handed out; None before the first."""
         offset = self._consumer.position([TopicPartition(*partition)])[0].offset
         return offset if offset >= 0 else None
+
+    def committed(self, partition: Partition) -> int | None:
+        """The offset that the group has committed; None where there is none, or Kafka does not say."""
+        try:
+            found = self._consumer.committed([TopicPartition(*partition)], timeout=5)[0].offset
+        except KafkaException:
+            return None
+        return found if found >= 0 else None
 
     def commit(self, offsets: Iterable[tuple[Partition, int]]) -> None:
         """Tell the group, in the background, how far partitions have come."""

@@ -15,8 +15,11 @@ class Counters:
         self.accepted = Counter(
             "tailrace_materializer_accepted", "Changes that were newer than the store.", view, registry=self.registry
         )
-        self.refused = Counter(
-            "tailrace_materializer_refused", "Changelog records that are no changes.", view, registry=self.registry
+        self.dead_letters = Counter(
+            "tailrace_materializer_dead_letters",
+            "Changelog records that can never be applied, kept as dead letters.",
+            view,
+            registry=self.registry,
         )
         self.reopened = Counter(
             "tailrace_materializer_reopened",
@@ -26,6 +29,9 @@ class Counters:
         )
         self.expired = Counter(
             "tailrace_materializer_expired", "Tombstones added for rows that expired.", registry=self.registry
+        )
+        self.pruned = Counter(
+            "tailrace_materializer_pruned", "Tombstones forgotten in Redis.", view, registry=self.registry
         )
         self.handed_over = Counter(
             "tailrace_materializer_handed_over",

@@ -7,6 +7,7 @@ For every partition that the group assigns:
 2. poll: records come in offset order; `conflate` keeps the newest change per key.
 3. apply: one script compares the position and every version, writes, moves the position and publishes.
    A crash before it repeats the batch; a crash after it is found in step 1. Duplicates are skipped by version.
+   Under a backlog the next records are read meanwhile (see `applying`).
 4. commit to the group, for lag tools only.
 
 Beside that, `Upkeep` hands partitions over to the next build, expires rows and mends what it has added to changelogs.
@@ -23,12 +24,13 @@ import time
 
 from tailrace.catalog import Catalog, CatalogView
 from tailrace.kafka.changelogs import Changelogs, Partition
-from tailrace.materializer.batch import RawRecord, conflate
+from tailrace.materializer.applying import Applying
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.letters import Letters
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.upkeep import Upkeep
-from tailrace.store.writer import Moved, Unavailable, Writer
+from tailrace.store.writer import Unavailable, Writer
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +43,23 @@ class Materializer:
     """One instance; `step` is called in a loop by the process."""
 
     def __init__(
-        self, changelogs: Changelogs, catalog: CatalogCopy, writer: Writer, upkeep: Upkeep, counters: Counters
+        self,
+        changelogs: Changelogs,
+        catalog: CatalogCopy,
+        writer: Writer,
+        upkeep: Upkeep,
+        letters: Letters,
+        counters: Counters,
     ) -> None:
         self._changelogs = changelogs
         self._catalog = catalog
         self._writer = writer
         self._upkeep = upkeep
+        self._letters = letters
+        self._applying = Applying(writer, self, upkeep, letters, counters)
         self._counters = counters
         self._views: dict[str, tuple[CatalogView, str]] = {}
-        self._open: dict[Partition, OpenPartition] = {}
+        self.open: dict[Partition, OpenPartition] = {}
         self._closed: set[Partition] = set()
         self._retry_at = 0.0
         self._backoff = 0.05
@@ -60,7 +70,7 @@ class Materializer:
         """Take in the next records, or whatever else is due. Never raises for Redis being away."""
         if self._catalog.follow():
             self._take_catalog(self._catalog.catalog)
-        polled = self._changelogs.poll(timeout)
+        polled = self._changelogs.poll(0 if self._applying.under_way else timeout)
         for partition in polled.revoked:
             self._forget(partition)
         self._closed.update(polled.assigned)
@@ -68,29 +78,27 @@ class Materializer:
         if now < self._retry_at:
             return
         try:
+            batches = self._applying.reduce(polled.records)
+            # Whatever else asks Redis does so when nothing is under way.
+            self._applying.finish()
             self._catalog.copy()
             for partition in list(self._closed):
-                if not self._upkeep.blocks(partition):
+                if not self._upkeep.blocks(partition) and not self._letters.blocks(partition):
                     self._open_partition(partition)
-            for partition, messages in polled.records.items():
-                if partition in self._open:
-                    self._apply(
-                        partition,
-                        [(m.key(), m.value(), m.headers(), m.offset()) for m in messages],  # type: ignore[misc]
-                    )
-            for partition, held in list(self._open.items()):
-                if (moved := self._upkeep.tend(held)) is not None:
-                    self._lose(partition, held, moved.offset)
-            if now >= self._probe_at:
-                self._probe_at = now + _PROBE_EVERY
-                self._probe()
-                self._upkeep.expire(self._open.values())
+            probing = now >= self._probe_at
+            self._applying.send(batches, wait=probing or not polled.full)
+            if not self._applying.under_way:
+                self._tend(probing)
             self._backoff = 0.05
         except Unavailable as error:
             self._wait(error)
         if now >= self._commit_at:
             self._commit_at = now + _COMMIT_EVERY
-            self._changelogs.commit((p, held.stored + 1) for p, held in self._open.items() if held.stored >= 0)
+            self._changelogs.commit((p, held.stored + 1) for p, held in self.open.items() if held.stored >= 0)
+
+    def stop(self) -> None:
+        """Wait for what is under way."""
+        self._applying.close()
 
     def reasons(self) -> list[str]:
         """Why this instance is not ready; empty where it is."""
@@ -100,8 +108,9 @@ class Materializer:
         if time.monotonic() < self._retry_at:
             found.append("Redis can't be reached or written")
         found += self._upkeep.problems()
+        found += [self._letters.problem] if self._letters.problem is not None else []
         found += [f"{topic}[{number}] is waiting to be opened" for topic, number in sorted(self._closed)]
-        for (topic, number), held in sorted(self._open.items()):
+        for (topic, number), held in sorted(self.open.items()):
             if not held.whole:
                 found.append(f"{topic}[{number}] is being restored: {held.stored} of {held.target}")
             elif held.generation != held.entry.generation:
@@ -115,10 +124,10 @@ class Materializer:
         if views.keys() != self._views.keys():
             log.info("following %s", ", ".join(sorted(views)) or "nothing")
             self._changelogs.subscribe(sorted(views))
-        for partition, held in list(self._open.items()):
+        for partition, held in list(self.open.items()):
             known = views.get(partition[0])
             if known is None or known[1] != held.lineage:
-                self._close(partition)
+                self.close(partition)
             else:
                 held.entry = known[0]
         self._views = views
@@ -137,38 +146,29 @@ class Materializer:
         anew = stored is not None and stored >= end
         begun = self._writer.begin(view.name, number, lineage, end - 1, generation=view.generation, anew=anew)
         self._changelogs.open(partition, begun.offset + 1)
-        self._open[partition] = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
+        self.open[partition] = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
         self._closed.discard(partition)
         self._counters.reopened.labels(view.name).inc()
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
 
-    def _apply(self, partition: Partition, records: list[RawRecord]) -> None:
-        held = self._open[partition]
-        batch = conflate(records, held.stored)
-        for offset, reason in batch.refused:
-            log.warning("%s[%d] offset %d is no change of a view and was passed over: %s", *partition, offset, reason)
-        self._counters.refused.labels(held.view).inc(len(batch.refused))
-        self._counters.records.labels(held.view).inc(batch.records)
-        if batch.reached == held.stored:
-            return
-        if not self._upkeep.mend(held, batch):
-            self._close(partition)
-            return
-        result = self._writer.apply(*held.place, held.stored, batch.reached, batch.changes)
-        if isinstance(result, Moved):
-            self._lose(partition, held, result.offset)
-            return
-        held.stored = batch.reached
-        held.old |= result.old > 0
-        self._counters.accepted.labels(held.view).inc(result.accepted)
+    def _tend(self, probing: bool) -> None:
+        """Do what is due beside applying records; nothing is under way."""
+        for held in list(self.open.values()):
+            if (moved := self._upkeep.tend(held)) is not None:
+                self.lose(held, moved.offset)
+        if probing:
+            self._probe_at = time.monotonic() + _PROBE_EVERY
+            self._probe()
+            self._upkeep.expire(self.open.values())
+            self._upkeep.prune(self.open.values())
 
     def _probe(self) -> None:
         """Find out whether Redis still holds what it was given, and how far behind it is."""
-        partitions = list(self._open.items())
+        partitions = list(self.open.items())
         found = self._writer.stored([held.place for _, held in partitions])
         for (partition, held), stored in zip(partitions, found, strict=True):
             if stored.offset != held.stored or stored.generation != held.generation:
-                self._lose(partition, held, stored.offset)
+                self.lose(held, stored.offset)
                 continue
             self._upkeep.give_up(held, stored.next)
             self._pass_gap(partition, held)
@@ -185,35 +185,36 @@ class Materializer:
         next_offset = self._changelogs.next_offset(partition)
         if next_offset is not None and next_offset - 1 > held.stored:
             self._writer.apply(*held.place, held.stored, next_offset - 1, [])
-            held.stored = next_offset - 1
+            held.stored = held.read = next_offset - 1
 
-    def _lose(self, partition: Partition, held: OpenPartition, offset: int | None) -> None:
+    def lose(self, held: OpenPartition, offset: int | None) -> None:
         """Redis holds another position than believed: ask it again."""
         log.warning(
             "%s[%d]: Redis holds offset %s, not what was believed: offset %d of generation %d",
-            *partition,
+            *held.partition,
             offset,
             held.stored,
             held.generation,
         )
-        self._close(partition)
+        self.close(held.partition)
         if offset is None:
             self._catalog.copy_again()
 
-    def _close(self, partition: Partition) -> None:
+    def close(self, partition: Partition) -> None:
+        """Have a partition opened again."""
         self._changelogs.pause(partition)
-        self._open.pop(partition, None)
+        self.open.pop(partition, None)
         self._closed.add(partition)
 
     def _forget(self, partition: Partition) -> None:
-        self._open.pop(partition, None)
+        self.open.pop(partition, None)
         self._closed.discard(partition)
 
     def _wait(self, error: Exception) -> None:
         """Redis can't be written: drop what was polled, try again later from the position that Redis then holds."""
         self._counters.unavailable.inc()
         log.warning("Redis can't be written, next try in %.2f s: %s", self._backoff, error)
-        for partition in list(self._open):
-            self._close(partition)
+        for partition in list(self.open):
+            self.close(partition)
         self._retry_at = time.monotonic() + self._backoff
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.catalog import CatalogView
 from tailrace.kafka.changelogs import Partition
@@ -12,8 +12,10 @@ from tailrace.kafka.changelogs import Partition
 class OpenPartition:
     """A partition that is being read: its view, its lineage, and what Redis holds of it.
 
+    `stored` is the offset up to which Redis is known to hold it; up to `read`, records are on their way there.
     `generation` is the build that Redis serves. `old` is False where Redis is known to hold no keys that only
-    earlier builds had.
+    earlier builds had. `lettered` is the offset up to which dead letters are known to be kept, None where that was not
+    asked yet.
     """
 
     entry: CatalogView
@@ -23,6 +25,11 @@ class OpenPartition:
     target: int
     generation: int
     old: bool = True
+    read: int = field(init=False)
+    lettered: int | None = None
+
+    def __post_init__(self) -> None:
+        self.read = self.stored
 
     @property
     def view(self) -> str:

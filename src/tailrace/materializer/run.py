@@ -9,9 +9,11 @@ from tailrace.health import HealthServer
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.kafka.changelogs import Changelogs
+from tailrace.kafka.dead_letters import DeadLetters
 from tailrace.logs import without_password
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.letters import Letters
 from tailrace.materializer.materializer import Materializer
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.settings import Settings
@@ -29,8 +31,16 @@ def run(app: str, settings: Settings) -> int:
     writer = Writer(settings.text("redis"), settings.text("prefix") or default_prefix(app))
     reader = CatalogReader(settings.text("kafka"), catalog_topic(app))
     changelogs = Changelogs(settings.text("kafka"), f"tailrace.{app}.materializer")
-    upkeep = Upkeep(writer, Additions(settings.text("kafka")), counters)
-    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, counters)
+    catalog = CatalogCopy(reader, writer)
+    upkeep = Upkeep(
+        writer,
+        Additions(settings.text("kafka")),
+        counters,
+        finished=catalog.finished,
+        tombstones=settings.seconds("tombstones"),
+    )
+    letters = Letters(DeadLetters(settings.text("kafka")), changelogs, counters)
+    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, counters)
     health = (
         HealthServer(settings.number("health-port"), counters.registry, materializer.reasons)
         if settings.text("health-port")
@@ -41,6 +51,7 @@ def run(app: str, settings: Settings) -> int:
         while not stopping.is_set():
             materializer.step()
     finally:
+        materializer.stop()
         changelogs.close()
         reader.close()
         writer.close()

@@ -13,20 +13,35 @@ from tailrace.materializer.expiring import Expiring
 from tailrace.materializer.handing_over import HandingOver
 from tailrace.materializer.mending import Mending
 from tailrace.materializer.open_partition import OpenPartition
+from tailrace.materializer.pruning import Finished, Pruning
 from tailrace.store.expiries import Expiries
 from tailrace.store.hand_overs import HandOvers
+from tailrace.store.tombstones import Tombstones
 from tailrace.store.writer import Moved, Writer
 
 
 class Upkeep:
-    """Hand-overs, expiry and mending over one writer to changelogs."""
+    """Hand-overs, expiry, pruning, and mending over one writer to changelogs.
 
-    def __init__(self, writer: Writer, additions: Additions, counters: Counters, *, patience: float = 30.0) -> None:
+    `patience` is how long, in seconds, a build has that the catalog does not name; `tombstones` how long they are kept.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        additions: Additions,
+        counters: Counters,
+        *,
+        finished: Finished,
+        patience: float = 30.0,
+        tombstones: float = 86_400.0,
+    ) -> None:
         self._adding = Adding(additions)
         self._counters = counters
         self._handing_over = HandingOver(HandOvers(writer), self._adding, patience=patience)
         self._expiring = Expiring(Expiries(writer), self._adding)
         self._mending = Mending(writer, self._adding)
+        self._pruning = Pruning(Tombstones(writer), tombstones, finished)
 
     def mend(self, held: OpenPartition, batch: Batch) -> bool:
         """See `Mending.mend`."""
@@ -51,6 +66,11 @@ class Upkeep:
     def expire(self, partitions: Iterable[OpenPartition]) -> None:
         """See `Expiring.tend`."""
         self._counters.expired.inc(self._expiring.tend(partitions))
+
+    def prune(self, partitions: Iterable[OpenPartition]) -> None:
+        """See `Pruning.tend`."""
+        for held in partitions:
+            self._counters.pruned.labels(held.view).inc(self._pruning.tend(held))
 
     def problems(self) -> list[str]:
         """Why something of this can't be done now."""

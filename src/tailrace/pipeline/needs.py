@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tailrace.app import App
 from tailrace.catalog import catalog_topic
+from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import COMPACTED, DEAD_LETTERS, EVENTS
-from tailrace.pipeline.dead_letters import dead_letter_topic
 from tailrace.pipeline.plan import state_stages
 from tailrace.pipeline.reading import RowTypes, readings
 from tailrace.topics import Table, Topic

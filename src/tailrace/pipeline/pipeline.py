@@ -27,13 +27,14 @@ from tailrace.catalog import (
 )
 from tailrace.errors import DefinitionChanged
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
+from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.generations import highest_generation
 from tailrace.kafka.groups import Group
 from tailrace.kafka.topics import TopicOnBroker
 from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.builds import Build, Chosen, choose_build, choose_feed, remove_older
 from tailrace.pipeline.changelog import Reach, changelog_writer, real_time
-from tailrace.pipeline.dead_letters import dead_letter_topic, write_dead_letters
+from tailrace.pipeline.dead_letters import write_dead_letters
 from tailrace.pipeline.definitions import definition
 from tailrace.pipeline.events import REASONS, dedupe
 from tailrace.pipeline.evidence import Account, Offsets

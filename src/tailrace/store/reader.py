@@ -32,6 +32,7 @@ class Held:
     whole: bool
     target: int | None = None
     generation: int | None = None
+    pruned: int = -1
 
 
 class Reader:
@@ -65,6 +66,7 @@ class Reader:
                 stored.whole,
                 stored.target,
                 stored.generation,
+                stored.pruned,
             )
             for row, tomb in zip(rows, gone, strict=True)
         ]

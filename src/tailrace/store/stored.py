@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-FIELDS = ["lineage", "offset", "target", "generation", "next"]
+FIELDS = ["lineage", "offset", "target", "generation", "next", "pruned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +15,14 @@ class Stored:
     `offset` is None where the store has no position of the view's lineage: nothing is known of the partition.
     `target` is the offset that a restore must reach before the partition is whole. `generation` is the build that its
     rows are of, None where it was written before that was noted; `next` is the build whose rows are kept back.
+    Tombstones up to the offset `pruned` may be forgotten.
     """
 
     offset: int | None
     target: int | None
     generation: int | None = None
     next: int | None = None
+    pruned: int = -1
 
     @property
     def whole(self) -> bool:
@@ -30,7 +32,7 @@ class Stored:
 
 def stored(fields: Sequence[bytes | None], lineage: str) -> Stored:
     """What the `FIELDS` of a position say to who asks for this lineage."""
-    found, offset, target, generation, following = fields
+    found, offset, target, generation, following, pruned = fields
     if found != lineage.encode() or offset is None or target is None:
         return Stored(None, None)
     return Stored(
@@ -38,4 +40,5 @@ def stored(fields: Sequence[bytes | None], lineage: str) -> Stored:
         int(target),
         int(generation) if generation is not None else None,
         int(following) if following is not None else None,
+        int(pruned) if pruned is not None else -1,
     )

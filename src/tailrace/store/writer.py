@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -15,6 +16,7 @@ from redis.retry import Retry
 from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.record import Change
 from tailrace.store.keys import PartitionKeys, catalog_key, partition_keys
+from tailrace.store.packed import Packed, pack
 from tailrace.store.row import unpack
 from tailrace.store.stored import FIELDS, Stored, stored
 
@@ -25,6 +27,10 @@ Unavailable = (
     redis.exceptions.ReadOnlyError,
     redis.exceptions.BusyLoadingError,
     redis.exceptions.OutOfMemoryError,
+)
+# The same from inside of a script, where Redis wraps it into an error of the script.
+_OUTAGE = re.compile(
+    r"\b(OOM|READONLY|LOADING|MISCONF|NOREPLICAS|CLUSTERDOWN|MASTERDOWN|MOVED|ASK|TRYAGAIN|NOAUTH|NOPERM|BUSY) "
 )
 
 
@@ -44,6 +50,25 @@ class Moved:
     """Nothing was written: the store holds another offset than believed, or None where it holds no position."""
 
     offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Nothing was written: Redis answered with this error, and may do so again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A batch of one partition that leads from the offset `expected` to `reached`."""
+
+    view: str
+    partition: int
+    lineage: str
+    expected: int
+    reached: int
+    packed: Packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +117,39 @@ class Writer:
         self, view: str, partition: int, lineage: str, expected: int, reached: int, changes: Sequence[Change]
     ) -> Applied | Moved:
         """Apply changes, at most one per key and generation, that lead from the offset `expected` to `reached`."""
-        keys = self.keys(view, partition)
-        args: list[Any] = [lineage, expected, reached, keys.channel(lineage, b"")]
-        for c in changes:
-            meta = b"%d %d %d %d" % (c.generation, c.version, c.offset, c.timestamp)
-            args += (c.key, meta, c.value or b"", b"" if c.expires is None else c.expires)
-        result = cast(list[Any], self._apply(keys=keys.all, args=args))
-        if result[0] == b"applied":
-            return Applied(int(result[1]), int(result[2]))
-        return moved(result[1])
+        parcel = Parcel(view, partition, lineage, expected, reached, pack(changes))
+        keys, args = self._script_input(parcel)
+        return _result(self._apply(keys=keys, args=args))
+
+    def apply_all(self, parcels: Sequence[Parcel]) -> list[Applied | Moved | Rejected]:
+        """Apply batches in their order, in one round trip; each is a step of its own, whatever becomes of others.
+
+        Raises one of `Unavailable` where the answer to any is not known, or is that Redis can't take it now.
+        """
+        found = self._run(parcels)
+        unknown = [n for n, result in enumerate(found) if isinstance(result, redis.exceptions.NoScriptError)]
+        if unknown:
+            # Those before the first unknown one were applied; all from there on have not been tried.
+            self.redis.script_load(self._apply.script)
+            found[unknown[0] :] = self._run(parcels[unknown[0] :])
+        for result in found:
+            if isinstance(result, Unavailable):
+                raise result
+            if isinstance(result, redis.ResponseError) and _OUTAGE.search(str(result)):
+                raise redis.exceptions.ReadOnlyError(str(result))
+        return [Rejected(str(one)) if isinstance(one, redis.ResponseError) else _result(one) for one in found]
+
+    def _run(self, parcels: Sequence[Parcel]) -> list[Any]:
+        pipeline = self.redis.pipeline(transaction=False)
+        for parcel in parcels:
+            keys, args = self._script_input(parcel)
+            pipeline.evalsha(self._apply.sha, len(keys), *keys, *args)
+        return pipeline.execute(raise_on_error=False)
+
+    def _script_input(self, parcel: Parcel) -> tuple[list[bytes], list[Any]]:
+        keys, packed = self.keys(parcel.view, parcel.partition), parcel.packed
+        about = [parcel.lineage, parcel.expected, parcel.reached, keys.channel(parcel.lineage, b""), len(packed)]
+        return keys.all, [*about, *packed.fields, *packed.expiries]
 
     def offsets(self, partitions: Sequence[tuple[str, int, str]]) -> list[int | None]:
         """The stored offset of each (view, partition, lineage); None where the store has no position of the lineage."""
@@ -166,6 +215,15 @@ class Writer:
         self.redis.close()
 
 
+def hung_up(error: Exception) -> bool:
+    """Whether Redis can't be reached, or has closed the connection: it does that to a client that it can't take."""
+    return type(error) is redis.ConnectionError
+
+
 def moved(offset: bytes) -> Moved:
     """What a script says with `moved`."""
     return Moved(int(offset) if offset != b"" else None)
+
+
+def _result(found: Any) -> Applied | Moved:
+    return Applied(int(found[1]), int(found[2])) if found[0] == b"applied" else moved(found[1])
