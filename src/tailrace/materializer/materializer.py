@@ -53,6 +53,7 @@ class Materializer:
         self._closed: set[Partition] = set()
         self._retry_at = 0.0
         self._backoff = 0.05
+        self._outage: Unavailable | None = None
         self._probe_at = 0.0
         self._commit_at = 0.0
 
@@ -85,7 +86,7 @@ class Materializer:
                 self._probe_at = now + _PROBE_EVERY
                 self._probe()
                 self._upkeep.expire(self._open.values())
-            self._backoff = 0.05
+            self._backoff, self._outage = 0.05, None
         except Unavailable as error:
             self._wait(error)
         if now >= self._commit_at:
@@ -97,8 +98,8 @@ class Materializer:
         if self._catalog.catalog is None:
             return ["no catalog was read from Kafka yet: see whether the broker answers, and start the pipeline"]
         found = []
-        if time.monotonic() < self._retry_at:
-            found.append("Redis can't be reached or written")
+        if (outage := self._outage) is not None:
+            found.append(f"{outage}. {outage.remedy}")
         found += self._upkeep.problems()
         found += [f"{topic}[{number}] is waiting to be opened" for topic, number in sorted(self._closed)]
         for (topic, number), held in sorted(self._open.items()):
@@ -209,10 +210,12 @@ class Materializer:
         self._open.pop(partition, None)
         self._closed.discard(partition)
 
-    def _wait(self, error: Exception) -> None:
+    def _wait(self, error: Unavailable) -> None:
         """Redis can't be written: drop what was polled, try again later from the position that Redis then holds."""
         self._counters.unavailable.inc()
-        log.warning("Redis can't be written, next try in %.2f s: %s", self._backoff, error)
+        level = logging.DEBUG if self._outage is not None and self._outage.code == error.code else logging.WARNING
+        log.log(level, "%s. Nothing is skipped, next try in %.2f s. %s", error, self._backoff, error.remedy)
+        self._outage = error
         for partition in list(self._open):
             self._close(partition)
         self._retry_at = time.monotonic() + self._backoff

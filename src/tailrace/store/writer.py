@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, cast
 
 import redis
-from redis.backoff import NoBackoff
-from redis.commands.core import Script
-from redis.retry import Retry
 
 from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.record import Change
+from tailrace.store.address import Node
+from tailrace.store.connecting import Servers
 from tailrace.store.keys import PartitionKeys, catalog_key, partition_keys
+from tailrace.store.outages import Unavailable as Unavailable
 from tailrace.store.row import unpack
+from tailrace.store.scripts import Script
 from tailrace.store.stored import FIELDS, Stored, stored
-
-# What Redis answers while it can't take writes: wait and try again, never skip.
-Unavailable = (
-    redis.ConnectionError,
-    redis.TimeoutError,
-    redis.exceptions.ReadOnlyError,
-    redis.exceptions.BusyLoadingError,
-    redis.exceptions.OutOfMemoryError,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +48,21 @@ class Begun:
 
 
 class Writer:
-    """Writes changes to Redis. Every method is one round trip and raises one of `Unavailable` when it fails."""
+    """Writes changes to Redis. Every method is one round trip and raises Unavailable when it fails."""
 
     def __init__(self, url: str, prefix: str) -> None:
         self.prefix = prefix
-        self.redis = redis.Redis.from_url(
-            url,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=10,
-            socket_connect_timeout=5,
-            health_check_interval=0,
-        )
+        self._servers = Servers(url)
         self._apply = self.script("apply")
         self._begin = self.script("begin")
 
     def script(self, name: str) -> Script:
-        """The script in the file of this name; it is loaded when Redis does not know it."""
-        return self.redis.register_script((files("tailrace.store") / f"{name}.lua").read_text())
+        """The script in the file of this name."""
+        return Script(self._servers, name)
+
+    def at(self, key: bytes) -> AbstractContextManager[redis.Redis]:
+        """The client of the server that holds a key, for the time of a `with`; see `Servers.at`."""
+        return self._servers.at(key)
 
     def keys(self, view: str, partition: int) -> PartitionKeys:
         """The keys of one partition."""
@@ -108,22 +99,30 @@ class Writer:
 
     def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[Stored]:
         """How far each (view, partition, lineage) is."""
-        pipeline = self.redis.pipeline(transaction=False)
-        for view, partition, _ in partitions:
-            pipeline.hmget(cast(str, self.keys(view, partition).position), FIELDS)
-        found = pipeline.execute()
-        return [stored(fields, lineage) for (_, _, lineage), fields in zip(partitions, found, strict=True)]
+        names = [self.keys(view, partition).position for view, partition, _ in partitions]
+        together: defaultdict[Node, list[int]] = defaultdict(list)
+        for n, name in enumerate(names):
+            together[self._servers.node(name)].append(n)
+        found: dict[int, Any] = {}
+        for numbers in together.values():
+            with self.at(names[numbers[0]]) as redis:
+                pipeline = redis.pipeline(transaction=False)
+                for n in numbers:
+                    pipeline.hmget(cast(str, names[n]), FIELDS)
+                found.update(zip(numbers, pipeline.execute(), strict=True))
+        return [stored(found[n], lineage) for n, (_, _, lineage) in enumerate(partitions)]
 
     def newest(self, view: str, partition: int, keys: Sequence[bytes]) -> list[Change | None]:
         """The change of highest rank that the store holds of each key, kept back or not; None where it has no row."""
         names = self.keys(view, partition)
-        pipeline = self.redis.pipeline(transaction=True)
-        for rows in (names.next_rows, names.rows):
-            pipeline.hmget(cast(str, rows), cast(list[str], keys))
-        for expiries in (names.next_expiries, names.expiries):
-            for key in keys:
-                pipeline.zscore(cast(str, expiries), cast(str, key))
-        kept, served, *expires = pipeline.execute()
+        with self.at(names.position) as redis:
+            pipeline = redis.pipeline(transaction=True)
+            for rows in (names.next_rows, names.rows):
+                pipeline.hmget(cast(str, rows), cast(list[str], keys))
+            for expiries in (names.next_expiries, names.expiries):
+                for key in keys:
+                    pipeline.zscore(cast(str, expiries), cast(str, key))
+            kept, served, *expires = pipeline.execute()
         found: list[Change | None] = []
         for n, key in enumerate(keys):
             data = kept[n] or served[n]
@@ -138,32 +137,38 @@ class Writer:
     def put_catalog(self, record: str, value: bytes | None) -> None:
         """Copy one record of the catalog topic, and tell the gateways."""
         key = catalog_key(self.prefix)
-        pipeline = self.redis.pipeline(transaction=True)
-        if value is None:
-            pipeline.hdel(key, record)
-        else:
-            pipeline.hset(key, record, cast(str, value))
-        pipeline.publish(key, record)
-        pipeline.execute()
+        with self.at(key.encode()) as redis:
+            pipeline = redis.pipeline(transaction=True)
+            if value is None:
+                pipeline.hdel(key, record)
+            else:
+                pipeline.hset(key, record, cast(str, value))
+            pipeline.publish(key, record)
+            pipeline.execute()
 
     def some_key(self, view: str, partition: int) -> str | None:
         """The key of some row in a partition; None where it has no row."""
-        found = cast(bytes | None, self.redis.hrandfield(cast(str, self.keys(view, partition).rows)))
+        name = self.keys(view, partition).rows
+        with self.at(name) as redis:
+            found = cast(bytes | None, redis.hrandfield(cast(str, name)))
         return found.decode() if found is not None else None
 
     def partitions(self, view: str) -> int:
         """The partitions of a view, as in the copy of the catalog; 0 where it has no such view."""
-        found = cast(bytes | None, self.redis.hget(catalog_key(self.prefix), APP_RECORD))
+        key = catalog_key(self.prefix)
+        with self.at(key.encode()) as redis:
+            found = cast(bytes | None, redis.hget(key, APP_RECORD))
         views = Catalog.decode(found).views if found is not None else {}
         return views[view].partitions if view in views else 0
 
     def ping(self) -> None:
         """Ask whether Redis answers."""
-        self.redis.ping()
+        with self.at(catalog_key(self.prefix).encode()) as redis:
+            redis.ping()
 
     def close(self) -> None:
         """Close the connections."""
-        self.redis.close()
+        self._servers.close()
 
 
 def moved(offset: bytes) -> Moved:
