@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-
 from redis.exceptions import RedisClusterException
 
 from redis_topologies import client_of

@@ -82,6 +82,14 @@ class Watched:
                 return int(cast(Any, client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER))[1])
         return None
 
+    def name(self, server: RedisServer) -> None:
+        """Have the Sentinels name another server as master, and leave the old one alone."""
+        for port in self._ports:
+            with redis.Redis(port=port) as client:
+                sentinel: Any = client
+                sentinel.execute_command("SENTINEL", "REMOVE", MASTER)
+                sentinel.execute_command("SENTINEL", "MONITOR", MASTER, LOOPBACK, server.port, 2)
+
     def stop(self) -> None:
         """Stop everything."""
         for part in self._sentinels:
