@@ -39,7 +39,7 @@ Rows = dict[bytes, tuple[int, int, bytes | None]]
 class Changelog:
     """An app with one view, its changelog and its catalog written by hand."""
 
-    def __init__(self, broker: Broker, fresh: str) -> None:
+    def __init__(self, broker: Broker, fresh: str, *, config: Mapping[str, str] = COMPACTED) -> None:
         self.app = f"app-{fresh}"
         self.view = f"view-{fresh}"
         self.prefix = f"test:{fresh}"
@@ -47,7 +47,7 @@ class Changelog:
         self._producer = Producer({"bootstrap.servers": broker.address, "partitioner": "murmur2"})
         topics = Topics(broker.address)
         topics.create(catalog_topic(self.app), partitions=1, replication=1, config=COMPACTED)
-        topics.create(self.view, partitions=PARTITIONS, replication=1, config=COMPACTED)
+        topics.create(self.view, partitions=PARTITIONS, replication=1, config=config)
         topic_id = topics.describe([self.view])[self.view].id
         self._catalogs = CatalogWriter(broker.address, catalog_topic(self.app))
         self.entry = CatalogView(self.view, self.view, topic_id, PARTITIONS, 1, (Column("k", "string"),), (), {})

@@ -23,6 +23,7 @@ import time
 
 from tailrace.catalog import Catalog, CatalogView
 from tailrace.kafka.changelogs import Changelogs, Partition
+from tailrace.materializer.as_of import LIVE, Marks, outdated, unusable
 from tailrace.materializer.batch import RawRecord, conflate
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
@@ -54,6 +55,7 @@ class Materializer:
         self._retry_at = 0.0
         self._backoff = 0.05
         self._outage: Unavailable | None = None
+        self._marks = Marks()
         self._probe_at = 0.0
         self._commit_at = 0.0
 
@@ -131,20 +133,31 @@ class Materializer:
         view, lineage = self._views[topic]
         # The stored offset is read before the end: a position past an end that is read later is from a longer
         # log than this one, such as before an unclean election, and can't be honoured.
-        (stored,) = self._writer.offsets([(view.name, number, lineage)])
-        end = self._changelogs.end(partition)
-        if end is None:
+        (stored,) = self._writer.stored([(view.name, number, lineage)])
+        now = _milliseconds()
+        bounds, kept = self._changelogs.bounds(partition), self._changelogs.tombstones_kept(topic)
+        if bounds is None or kept is None:
             return
-        anew = stored is not None and stored >= end
-        begun = self._writer.begin(view.name, number, lineage, end - 1, generation=view.generation, anew=anew)
+        first, end = bounds
+        anew = unusable(stored, first, end, kept, now)
+        if anew:
+            log.warning("%s[%d] is restored anew: %s", topic, number, anew)
+        begun = self._writer.begin(view.name, number, lineage, end - 1, generation=view.generation, anew=anew != "")
         self._changelogs.open(partition, begun.offset + 1)
-        self._open[partition] = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
+        held = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
+        held.tombstones_kept = kept
+        held.as_of = stored.as_of if stored.as_of is not None and -1 < begun.offset < end - 1 else now
+        self._open[partition] = held
+        self._marks.set(partition, end, now)
         self._closed.discard(partition)
         self._counters.reopened.labels(view.name).inc()
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
 
     def _apply(self, partition: Partition, records: list[RawRecord]) -> None:
         held = self._open[partition]
+        if outdated(held.as_of, held.tombstones_kept, _milliseconds(), floor=LIVE):
+            self._close(partition)
+            return
         batch = conflate(records, held.stored)
         for offset, reason in batch.refused:
             log.warning("%s[%d] offset %d is no change of a view and was passed over: %s", *partition, offset, reason)
@@ -171,6 +184,7 @@ class Materializer:
             if stored.offset != held.stored or stored.generation != held.generation:
                 self._lose(partition, held, stored.offset)
                 continue
+            self._note_complete(partition, held)
             self._upkeep.give_up(held, stored.next)
             self._pass_gap(partition, held)
             end = self._changelogs.end(partition, cached=True)
@@ -178,6 +192,16 @@ class Materializer:
             self._counters.offset.labels(*labels).set(held.stored)
             if end is not None:
                 self._counters.lag.labels(*labels).set(max(0, end - 1 - held.stored))
+
+    def _note_complete(self, partition: Partition, held: OpenPartition) -> None:
+        """Note as of when the partition is complete, and now and then read the end that it must reach for that."""
+        if (reached := self._marks.reached(partition, held.stored, held.as_of)) is not None:
+            self._writer.complete(*held.place, *reached)
+            held.as_of = reached[1]
+        now = _milliseconds()
+        if self._marks.due(partition, now):
+            self._marks.set(partition, self._changelogs.end(partition), now)
+            held.tombstones_kept = self._changelogs.tombstones_kept(partition[0]) or held.tombstones_kept
 
     def _pass_gap(self, partition: Partition, held: OpenPartition) -> None:
         """Move past offsets at the end of a changelog that hold no record, such as transaction markers."""
@@ -220,3 +244,7 @@ class Materializer:
             self._close(partition)
         self._retry_at = time.monotonic() + self._backoff
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
+
+
+def _milliseconds() -> int:
+    return int(time.time() * 1000)

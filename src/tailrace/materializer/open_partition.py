@@ -13,7 +13,8 @@ class OpenPartition:
     """A partition that is being read: its view, its lineage, and what Redis holds of it.
 
     `generation` is the build that Redis serves. `old` is False where Redis is known to hold no keys that only
-    earlier builds had.
+    earlier builds had. `as_of` is when, in ms, Redis was known to be complete, and `tombstones_kept` for how many
+    seconds the changelog keeps its tombstones: see `as_of`.
     """
 
     entry: CatalogView
@@ -23,6 +24,8 @@ class OpenPartition:
     target: int
     generation: int
     old: bool = True
+    as_of: int = 0
+    tombstones_kept: float = 0.0
 
     @property
     def view(self) -> str:

@@ -7,13 +7,13 @@ node of a cluster:
     tailrace:movies:{rating-averages:0}:rows             hash    key → generation version offset timestamp json
     tailrace:movies:{rating-averages:0}:gone             hash    key → generation version offset timestamp
     tailrace:movies:{rating-averages:0}:expiries         zset    key → when its row expires, in ms since 1970
-    tailrace:movies:{rating-averages:0}:position         hash    lineage, offset, target, generation, next, dropped
+    tailrace:movies:{rating-averages:0}:position         hash    lineage offset target generation next dropped as-of
     tailrace:movies:{rating-averages:0}:changes:<lineage>:<key>    channel, one message per accepted change
 
 While the next build of a view is being made, its rows wait in `next-rows`, `next-gone` and `next-expiries`. `old-rows`
 holds keys of earlier builds until those that the served build does not have are gone from the changelog, too.
 The position's `generation` is that of `rows`, `next` that of `next-rows`, and `dropped` the latest whose rows were
-kept back and given up.
+kept back and given up. `as-of` is when the partition was complete: see `materializer/as_of.py`.
 """
 
 from __future__ import annotations

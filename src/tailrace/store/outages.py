@@ -51,7 +51,6 @@ class Unavailable(Exception):
 
     def __init__(self, code: str, problem: str, remedy: str, got: str, node: Node | None = None) -> None:
         where = f" ({node.name})" if node is not None else ""
-        text = got[:_LONGEST].rstrip(".")
         super().__init__(f"Redis{where}: {problem}: {got[:_LONGEST].rstrip('.')}")
         self.code = code
         self.remedy = remedy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -55,6 +56,7 @@ class Writer:
         self._servers = Servers(url)
         self._apply = self.script("apply")
         self._begin = self.script("begin")
+        self._as_of = self.script("as_of")
 
     def script(self, name: str) -> Script:
         """The script in the file of this name."""
@@ -75,7 +77,7 @@ class Writer:
 
         `generation` is what an emptied partition is restored to.
         """
-        args: list[Any] = [lineage, target, int(anew), generation]
+        args: list[Any] = [lineage, target, int(anew), generation, int(time.time() * 1000)]
         offset, held = cast(list[bytes], self._begin(keys=self.keys(view, partition).all, args=args))
         return Begun(int(offset), int(held))
 
@@ -92,6 +94,10 @@ class Writer:
         if result[0] == b"applied":
             return Applied(int(result[1]), int(result[2]))
         return moved(result[1])
+
+    def complete(self, view: str, partition: int, lineage: str, offset: int, as_of: int) -> bool:
+        """Note that what was written before a time in ms has this offset at most; False where it is not stored."""
+        return bool(self._as_of(keys=[self.keys(view, partition).position], args=[lineage, offset, as_of]))
 
     def offsets(self, partitions: Sequence[tuple[str, int, str]]) -> list[int | None]:
         """The stored offset of each (view, partition, lineage); None where the store has no position of the lineage."""
