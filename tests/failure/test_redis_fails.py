@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import pytest
 import redis
 
@@ -25,6 +28,9 @@ from running import eventually
 from services import NewRedis
 from sse import Follower
 from tailrace.dev.broker import Broker
+from tailrace.dev.parts import Part
+from tailrace.dev.ports import free_port
+from tailrace.dev.probe import http_answers
 from tailrace.dev.redis_server import RedisServer
 from tailrace.materializer.materializer import Materializer
 from tailrace.store.keys import default_prefix, partition_keys
@@ -188,6 +194,36 @@ def test_redis_killed_and_restarted(log: Changelog, load: Load, new_redis: NewRe
         load.flow()
         server.start()
         assert_whole(log, load, server.url, materializer)
+
+
+def test_health_and_metrics_of_the_process_say_that_redis_is_away(
+    log: Changelog, load: Load, new_redis: NewRedis, tmp_path: Path
+) -> None:
+    server, port = new_redis(), free_port()
+    command = [sys.executable, "-m", "tailrace", "materializer", log.app, "--kafka", log.broker.address]
+    part = Part("materializer", [*command, "--redis", server.url, "--health-port", str(port)], tmp_path / "log")
+
+    def lag() -> float:
+        text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        found = re.findall(r"^tailrace_materializer_lag\{.*\} (\S+)$", text, re.MULTILINE)
+        return sum(map(float, found))
+
+    try:
+        url = f"http://127.0.0.1:{port}/health/ready"
+        part.wait(lambda: http_answers(url), 60)
+        load.start()
+        load.flow()
+        server.kill()
+        load.flow(500)
+        eventually(lambda: lag() >= 300, "the lag grows")
+        report = httpx.get(url)
+        assert report.status_code == 503 and "See whether it runs" in report.json()["reasons"][0]
+        server.start()
+        load.stop()
+        eventually(lambda: lag() == 0 and http_answers(url), "the lag is gone")
+        assert "Traceback" not in part.log.read_text()
+    finally:
+        part.stop()
 
 
 def test_redis_emptied_while_records_flow_and_at_quiet(log: Changelog, load: Load, new_redis: NewRedis) -> None:

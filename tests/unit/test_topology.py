@@ -68,6 +68,14 @@ def test_sentinels_take_turns_and_a_silent_one_comes_last() -> None:
     assert {topology.advisers(60)[0].name for _ in range(3)} == firsts
 
 
+def test_a_known_master_serves_while_no_sentinel_answers() -> None:
+    topology = sentinels()
+    assert not topology.go_on() and not known(topology), "nothing was known"
+    topology.learn(topology.advisers(0)[0], master("a", 1), 0)
+    topology.doubt()
+    assert topology.go_on() and name(topology.node(b"k")) == "a:6379"
+
+
 def test_a_sentinel_that_knows_no_such_master_is_no_answer() -> None:
     topology = sentinels()
     assert not topology.learn(topology.advisers(0)[0], [], 0) and not known(topology)

@@ -23,9 +23,10 @@ import time
 
 from tailrace.catalog import Catalog, CatalogView
 from tailrace.kafka.changelogs import Changelogs, Partition
-from tailrace.materializer.as_of import LIVE, Marks, outdated, unusable
+from tailrace.materializer.as_of import LIVE, outdated, unusable
 from tailrace.materializer.batch import RawRecord, conflate
 from tailrace.materializer.catalog_copy import CatalogCopy
+from tailrace.materializer.completing import Completing, milliseconds
 from tailrace.materializer.counters import Counters
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.upkeep import Upkeep
@@ -55,7 +56,8 @@ class Materializer:
         self._retry_at = 0.0
         self._backoff = 0.05
         self._outage: Unavailable | None = None
-        self._marks = Marks()
+        self._completing = Completing(changelogs, writer)
+        self._left: dict[Partition, OpenPartition] = {}
         self._probe_at = 0.0
         self._commit_at = 0.0
 
@@ -89,6 +91,7 @@ class Materializer:
                 self._probe()
                 self._upkeep.expire(self._open.values())
             self._backoff, self._outage = 0.05, None
+            self._left.clear()
         except Unavailable as error:
             self._wait(error)
         if now >= self._commit_at:
@@ -134,7 +137,7 @@ class Materializer:
         # The stored offset is read before the end: a position past an end that is read later is from a longer
         # log than this one, such as before an unclean election, and can't be honoured.
         (stored,) = self._writer.stored([(view.name, number, lineage)])
-        now = _milliseconds()
+        now = milliseconds()
         bounds, kept = self._changelogs.bounds(partition), self._changelogs.tombstones_kept(topic)
         if bounds is None or kept is None:
             return
@@ -148,14 +151,14 @@ class Materializer:
         held.tombstones_kept = kept
         held.as_of = stored.as_of if stored.as_of is not None and -1 < begun.offset < end - 1 else now
         self._open[partition] = held
-        self._marks.set(partition, end, now)
+        self._completing.opened(held, end, now)
         self._closed.discard(partition)
         self._counters.reopened.labels(view.name).inc()
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
 
     def _apply(self, partition: Partition, records: list[RawRecord]) -> None:
         held = self._open[partition]
-        if outdated(held.as_of, held.tombstones_kept, _milliseconds(), floor=LIVE):
+        if outdated(held.as_of, held.tombstones_kept, milliseconds(), floor=LIVE):
             self._close(partition)
             return
         batch = conflate(records, held.stored)
@@ -184,24 +187,13 @@ class Materializer:
             if stored.offset != held.stored or stored.generation != held.generation:
                 self._lose(partition, held, stored.offset)
                 continue
-            self._note_complete(partition, held)
+            self._completing.tend(held)
             self._upkeep.give_up(held, stored.next)
             self._pass_gap(partition, held)
             end = self._changelogs.end(partition, cached=True)
-            labels = (held.view, str(partition[1]))
-            self._counters.offset.labels(*labels).set(held.stored)
+            self._counters.offset.labels(held.view, str(held.number)).set(held.stored)
             if end is not None:
-                self._counters.lag.labels(*labels).set(max(0, end - 1 - held.stored))
-
-    def _note_complete(self, partition: Partition, held: OpenPartition) -> None:
-        """Note as of when the partition is complete, and now and then read the end that it must reach for that."""
-        if (reached := self._marks.reached(partition, held.stored, held.as_of)) is not None:
-            self._writer.complete(*held.place, *reached)
-            held.as_of = reached[1]
-        now = _milliseconds()
-        if self._marks.due(partition, now):
-            self._marks.set(partition, self._changelogs.end(partition), now)
-            held.tombstones_kept = self._changelogs.tombstones_kept(partition[0]) or held.tombstones_kept
+                self._counters.behind(held.view, held.number, end - 1 - held.stored)
 
     def _pass_gap(self, partition: Partition, held: OpenPartition) -> None:
         """Move past offsets at the end of a changelog that hold no record, such as transaction markers."""
@@ -232,7 +224,15 @@ class Materializer:
 
     def _forget(self, partition: Partition) -> None:
         self._open.pop(partition, None)
+        self._left.pop(partition, None)
         self._closed.discard(partition)
+
+    def _measure_left(self) -> None:
+        """How far behind Redis falls while it can't be written; the ends must be asked for, as nothing is fetched."""
+        for partition, held in self._left.items():
+            if (end := self._changelogs.end(partition)) is None:
+                return
+            self._counters.behind(held.view, held.number, end - 1 - held.stored)
 
     def _wait(self, error: Unavailable) -> None:
         """Redis can't be written: drop what was polled, try again later from the position that Redis then holds."""
@@ -240,11 +240,9 @@ class Materializer:
         level = logging.DEBUG if self._outage is not None and self._outage.code == error.code else logging.WARNING
         log.log(level, "%s. Nothing is skipped, next try in %.2f s. %s", error, self._backoff, error.remedy)
         self._outage = error
-        for partition in list(self._open):
+        for partition, held in list(self._open.items()):
+            self._left[partition] = held
             self._close(partition)
+        self._measure_left()
         self._retry_at = time.monotonic() + self._backoff
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
-
-
-def _milliseconds() -> int:
-    return int(time.time() * 1000)

@@ -19,7 +19,7 @@ from typing import Any
 import redis
 
 from tailrace.store.address import Node
-from tailrace.store.connecting import AsyncServers
+from tailrace.store.async_servers import AsyncServers
 from tailrace.store.outages import Unavailable
 
 log = logging.getLogger(__name__)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.store.address import Node
-from tailrace.store.connecting import AsyncServers
+from tailrace.store.async_servers import AsyncServers
 from tailrace.store.keys import catalog_key, partition_keys
 from tailrace.store.outages import Unavailable as Unavailable
 from tailrace.store.row import Row, unpack
@@ -60,11 +58,8 @@ class Reader:
     async def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[Stored]:
         """How far each (view, partition, lineage) is."""
         names = [partition_keys(self._prefix, view, partition).position for view, partition, _ in partitions]
-        together: defaultdict[Node, list[int]] = defaultdict(list)
-        for n, name in enumerate(names):
-            together[await self._servers.node(name)].append(n)
         found: dict[int, Any] = {}
-        for numbers in together.values():
+        for numbers in await self._servers.together(names):
             async with self._servers.at(names[numbers[0]]) as redis:
                 pipeline = redis.pipeline(transaction=False)
                 for n in numbers:

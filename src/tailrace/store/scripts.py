@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from tailrace.store.connecting import Servers
+from tailrace.store.servers import Servers
 
 
 class Script:

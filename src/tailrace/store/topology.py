@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tailrace.store.address import Address, Node
+from tailrace.store.outages import CODES, Unavailable
 
 SLOTS = 16384
 ASK_AGAIN = 2.0
@@ -83,6 +84,11 @@ class Topology:
         if self.address.kind != "server":
             self._known, self._epoch = False, -1
 
+    def go_on(self) -> bool:
+        """No adviser answers: a master that was known before may still be there, whatever became of the Sentinels."""
+        self._known = self.address.kind == "sentinel" and bool(self._nodes)
+        return self._known
+
     def node(self, key: bytes) -> Node | None:
         """The server that holds a key; None where no one serves it."""
         if not self._starts:
@@ -131,3 +137,18 @@ def slot_of(key: bytes) -> int:
 
 def _text(value: bytes | str | int) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def holder(topology: Topology, key: bytes) -> Node:
+    """The server that holds a key; raises Unavailable, and doubts what is known, where no one serves it."""
+    node = topology.node(key)
+    if node is None:
+        topology.doubt()
+        raise nowhere(topology)
+    return node
+
+
+def nowhere(topology: Topology) -> Unavailable:
+    """Why a key is on no server."""
+    asked = ", ".join(seed.name for seed in topology.address.seeds)
+    return Unavailable("CLUSTERDOWN", *CODES["CLUSTERDOWN"], f"no server is named by {asked}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,12 +12,11 @@ import redis
 
 from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.record import Change
-from tailrace.store.address import Node
-from tailrace.store.connecting import Servers
 from tailrace.store.keys import PartitionKeys, catalog_key, partition_keys
 from tailrace.store.outages import Unavailable as Unavailable
 from tailrace.store.row import unpack
 from tailrace.store.scripts import Script
+from tailrace.store.servers import Servers
 from tailrace.store.stored import FIELDS, Stored, stored
 
 
@@ -106,11 +104,8 @@ class Writer:
     def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[Stored]:
         """How far each (view, partition, lineage) is."""
         names = [self.keys(view, partition).position for view, partition, _ in partitions]
-        together: defaultdict[Node, list[int]] = defaultdict(list)
-        for n, name in enumerate(names):
-            together[self._servers.node(name)].append(n)
         found: dict[int, Any] = {}
-        for numbers in together.values():
+        for numbers in self._servers.together(names):
             with self.at(names[numbers[0]]) as redis:
                 pipeline = redis.pipeline(transaction=False)
                 for n in numbers:
