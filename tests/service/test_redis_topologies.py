@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -34,12 +35,16 @@ def with_password(directory: Path, stack: ExitStack, app: str) -> str:
     return url.replace("redis://", "redis://:p%40ss%2Fword@")
 
 
+def give_rights(url: str, app: str, *more: str) -> None:
+    client: Any = redis.Redis.from_url(url)
+    keys, channels = f"~{default_prefix(app)}:*", f"&{default_prefix(app)}:*"
+    rights = ("resetkeys", keys, "resetchannels", channels, *RIGHTS, *more)
+    client.execute_command("ACL", "SETUSER", "tailrace", "on", ">secret", *rights)
+
+
 def with_rights(directory: Path, stack: ExitStack, app: str) -> str:
     url = server(directory, stack).url
-    keys, channels = f"~{default_prefix(app)}:*", f"&{default_prefix(app)}:*"
-    redis.Redis.from_url(url).execute_command(  # type: ignore[no-untyped-call]
-        "ACL", "SETUSER", "tailrace", "on", ">secret", "resetkeys", keys, "resetchannels", channels, *RIGHTS
-    )
+    give_rights(url, app)
     return url.replace("redis://", "redis://tailrace:secret@")
 
 
@@ -64,7 +69,9 @@ def under_sentinels(directory: Path, stack: ExitStack, app: str) -> str:
 def as_cluster(directory: Path, stack: ExitStack, app: str) -> str:
     cluster = Cluster(directory)
     stack.callback(cluster.stop)
-    return cluster.url
+    for node in cluster.nodes:
+        give_rights(node.url, app, "+cluster|slots", "+cluster|info")
+    return cluster.url.replace("redis+cluster://", "redis+cluster://tailrace:secret@")
 
 
 ALL = [with_password, with_rights, over_a_socket_file, behind_tls, under_sentinels, as_cluster]
