@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -297,6 +297,31 @@ def test_redis_that_can_not_save_to_its_disk(log: Changelog, load: Load, new_red
         (server.directory / "full.rdb").rmdir()
         client.bgsave()
         assert_whole(log, load, server.url, materializer)
+
+
+def test_redis_busy_with_a_script_that_does_not_end(log: Changelog, load: Load, new_redis: NewRedis) -> None:
+    server = new_redis()
+    client = redis.Redis.from_url(server.url)
+    client.config_set("lua-time-limit", "50")
+    with rising(log, server.url), flowing(log, load, server.url) as materializer:
+
+        def run_on() -> None:
+            with suppress(redis.RedisError):
+                client.eval("while true do end", 0)
+
+        thread = threading.Thread(target=run_on)
+        thread.start()
+        says(materializer, "it runs a script that does not end")
+        load.flow()
+        redis.Redis.from_url(server.url).script_kill()
+        thread.join()
+        assert_whole(log, load, server.url, materializer)
+
+
+def test_redis_that_may_drop_rows(log: Changelog, new_redis: NewRedis) -> None:
+    server = new_redis(options=("--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru"))
+    with running(log, server.url) as materializer:
+        says(materializer, "expected maxmemory-policy noeviction, got allkeys-lru")
 
 
 def test_redis_that_takes_the_rights_away_and_gives_them_back(log: Changelog, load: Load, new_redis: NewRedis) -> None:

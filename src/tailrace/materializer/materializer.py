@@ -90,6 +90,7 @@ class Materializer:
                 self._probe_at = now + _PROBE_EVERY
                 self._probe()
                 self._upkeep.expire(self._open.values())
+                self._upkeep.look_for_eviction(self._open.values())
             self._backoff, self._outage = 0.05, None
             self._left.clear()
         except Unavailable as error:

@@ -68,6 +68,10 @@ class Writer:
         """The keys of one partition."""
         return partition_keys(self.prefix, view, partition)
 
+    def together(self, keys: Sequence[bytes]) -> list[list[int]]:
+        """See `Servers.together`."""
+        return self._servers.together(keys)
+
     def begin(
         self, view: str, partition: int, lineage: str, target: int, *, generation: int, anew: bool = False
     ) -> Begun:
@@ -105,7 +109,7 @@ class Writer:
         """How far each (view, partition, lineage) is."""
         names = [self.keys(view, partition).position for view, partition, _ in partitions]
         found: dict[int, Any] = {}
-        for numbers in self._servers.together(names):
+        for numbers in self.together(names):
             with self.at(names[numbers[0]]) as redis:
                 pipeline = redis.pipeline(transaction=False)
                 for n in numbers:
