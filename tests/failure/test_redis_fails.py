@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -341,16 +341,14 @@ def test_redis_that_takes_the_rights_away_and_gives_them_back(log: Changelog, lo
 
 def test_redis_paused_while_another_materializer_takes_over(log: Changelog, load: Load, new_redis: NewRedis) -> None:
     server = new_redis()
-    with rising(log, server.url), flowing(log, load, server.url):
+    with rising(log, server.url), flowing(log, load, server.url), ExitStack() as stack:
         # The first waits for an answer with a batch under way; it is written when Redis goes on, or refused.
         with paused(server):
             load.flow()
-            second = running(log, server.url)
-            materializer = second.__enter__()
+            second = stack.enter_context(running(log, server.url))
             load.flow()
         load.flow()
-        assert_whole(log, load, server.url, materializer)
-        second.__exit__(None, None, None)
+        assert_whole(log, load, server.url, second)
 
 
 def test_sentinels_promote_a_replica_that_lags(log: Changelog, load: Load, tmp_path: Path) -> None:
