@@ -182,6 +182,6 @@ def test_every_step_leaves_redis_as_the_model_says(redis_server: RedisServer, mo
     run_state_machine_as_test(
         FeedSteps,
         settings=settings(
-            max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+            max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
         ),
     )

@@ -85,6 +85,27 @@ class Changelogs:
             return None
         return found[1] if found is not None and found[1] >= 0 else None
 
+    def bounds(self, partition: Partition) -> tuple[int, int] | None:
+        """The first offset that a partition holds, and the one that its next record will get; None as for `end`."""
+        try:
+            found = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=5)
+        except KafkaException:
+            return None
+        return found if found is not None and found[1] >= 0 else None
+
+    def at_time(self, partition: Partition, ms: int) -> int | None:
+        """The offset of the first record of a time, in ms since 1970, or later.
+
+        The end where there is none; None where it is not known.
+        """
+        try:
+            (found,) = self._consumer.offsets_for_times([TopicPartition(*partition, ms)], timeout=5)
+        except KafkaException:
+            return None
+        if found.error is not None:
+            return None
+        return found.offset if found.offset >= 0 else self.end(partition)
+
     def next_offset(self, partition: Partition) -> int | None:
         """The offset after the last record that was handed out; None before the first."""
         offset = self._consumer.position([TopicPartition(*partition)])[0].offset

@@ -95,12 +95,12 @@ local last = redis.call('ZREVRANGE', times, 0, 0, 'WITHSCORES')
 
 for n = 1, #kept do
   local i, client, offset = kept[n][1], kept[n][2], kept[n][3]
-  redis.call('XADD', KEYS[STREAMS + client], offset .. '-0', 'e', ARGV[i + 3] .. ' ' .. ARGV[i + 4])
+  redis.call('XADD', KEYS[STREAMS + client], offset .. '-1', 'e', ARGV[i + 3] .. ' ' .. ARGV[i + 4])
 end
 for client, offset in pairs(touched) do
   local stream, name = KEYS[STREAMS + client], ARGV[CLIENTS + client]
   local dropped = redis.call('XTRIM', stream, 'MAXLEN', length)
-  if old[1] then dropped = dropped + redis.call('XTRIM', stream, 'MINID', old[1] .. '-1') end
+  if old[1] then dropped = dropped + redis.call('XTRIM', stream, 'MINID', old[1] .. '-2') end
   if always then
     redis.call('HSETNX', from, name, floor)
     redis.call('ZADD', recent, offset, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -70,6 +69,7 @@ class Feeds:
         self._writer = writer
         self._begin = writer.script("begin_feed")
         self._feed = writer.script("feed")
+        self._lapsed = writer.script("lapsed")
         self._lapse = writer.script("lapse")
 
     def begin(self, place: FeedPlace, at: Beginning, *, anew: bool = False) -> FeedBegun:
@@ -104,14 +104,9 @@ class Feeds:
 
         Some of them: call it again where it is not 0.
         """
-        keys, feed, now = self._keys(place), place.feed, int(time.time() * 1000)
-        pipeline = self._writer.redis.pipeline(transaction=False)
-        pipeline.zrangebyscore(cast(str, keys.listening), "-inf", now, 0, _LAPSED)
-        pipeline.zrevrangebyscore(cast(str, keys.times), now - _ms(feed.age), "-inf", 0, 1)
-        clients, old = cast(list[list[bytes]], pipeline.execute())
-        if feed.retain == "always" and old:
-            aged = self._writer.redis.zrangebyscore(cast(str, keys.recent), "-inf", old[0].decode(), 0, _LAPSED)
-            clients = list({*clients, *cast(list[bytes], aged)})
+        keys, feed = self._keys(place), place.feed
+        found = self._lapsed(keys=[keys.listening, keys.times, keys.recent], args=[_ms(feed.age), _LAPSED])
+        clients = set(cast(list[bytes], found))
         if not clients:
             return 0
         names = [keys.position, keys.listening, keys.leases, keys.starts, keys.recent, keys.times]

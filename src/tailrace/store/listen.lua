@@ -63,7 +63,7 @@ elseif registered then
 end
 
 local old = redis.call('ZREVRANGEBYSCORE', times, now - age, '-inf', 'LIMIT', 0, 1)
-if old[1] and redis.call('XTRIM', stream, 'MINID', old[1] .. '-1') > 0 then
+if old[1] and redis.call('XTRIM', stream, 'MINID', old[1] .. '-2') > 0 then
   redis.call('HSET', from, client, later(redis.call('HGET', from, client) or since, old[1]))
 end
 

@@ -114,7 +114,7 @@ class Listening:
         while True:
             begun = self._known(place)
             names = [keys.position, keys.listening, keys.starts, keys.stream(begun, client)]
-            first = f"{after}-1" if after >= 0 else "-"
+            first = f"{after}-2" if after >= 0 else "-"
             args: list[Any] = [place.lineage, begun, client, place.feed.retain, first, count]
             found = cast(list[Any], await self._events(keys=names, args=args))
             if found[0] == b"begun":
