@@ -9,6 +9,7 @@ For every partition that the group assigns:
    A crash before it repeats the batch; a crash after it is found in step 1. Duplicates are skipped by version.
 4. commit to the group, for lag tools only.
 
+Partitions of feeds go their own way, beside those of views: see `followed_feeds`.
 Beside that, `Upkeep` hands partitions over to the next build, expires rows and mends what it has added to changelogs.
 
 Whenever the position in Redis is not the one believed (Redis was emptied, rolled back or failed over, or another
@@ -26,6 +27,7 @@ from tailrace.kafka.changelogs import Changelogs, Partition
 from tailrace.materializer.batch import RawRecord, conflate
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.followed_feeds import GRACE, FollowedFeeds
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.store.writer import Moved, Unavailable, Writer
@@ -41,13 +43,21 @@ class Materializer:
     """One instance; `step` is called in a loop by the process."""
 
     def __init__(
-        self, changelogs: Changelogs, catalog: CatalogCopy, writer: Writer, upkeep: Upkeep, counters: Counters
+        self,
+        changelogs: Changelogs,
+        catalog: CatalogCopy,
+        writer: Writer,
+        upkeep: Upkeep,
+        counters: Counters,
+        *,
+        grace: float = GRACE,
     ) -> None:
         self._changelogs = changelogs
         self._catalog = catalog
         self._writer = writer
         self._upkeep = upkeep
         self._counters = counters
+        self._feeds = FollowedFeeds(changelogs, writer, counters, catalog.copy_again, grace=grace)
         self._views: dict[str, tuple[CatalogView, str]] = {}
         self._open: dict[Partition, OpenPartition] = {}
         self._closed: set[Partition] = set()
@@ -60,7 +70,7 @@ class Materializer:
         """Take in the next records, or whatever else is due. Never raises for Redis being away."""
         if self._catalog.follow():
             self._take_catalog(self._catalog.catalog)
-        polled = self._changelogs.poll(timeout)
+        polled = self._feeds.claim(self._changelogs.poll(timeout))
         for partition in polled.revoked:
             self._forget(partition)
         self._closed.update(polled.assigned)
@@ -81,6 +91,7 @@ class Materializer:
             for partition, held in list(self._open.items()):
                 if (moved := self._upkeep.tend(held)) is not None:
                     self._lose(partition, held, moved.offset)
+            self._feeds.step()
             if now >= self._probe_at:
                 self._probe_at = now + _PROBE_EVERY
                 self._probe()
@@ -90,7 +101,8 @@ class Materializer:
             self._wait(error)
         if now >= self._commit_at:
             self._commit_at = now + _COMMIT_EVERY
-            self._changelogs.commit((p, held.stored + 1) for p, held in self._open.items() if held.stored >= 0)
+            views = ((p, held.stored + 1) for p, held in self._open.items() if held.stored >= 0)
+            self._changelogs.commit([*views, *self._feeds.positions()])
 
     def reasons(self) -> list[str]:
         """Why this instance is not ready; empty where it is."""
@@ -100,6 +112,7 @@ class Materializer:
         if time.monotonic() < self._retry_at:
             found.append("Redis can't be reached or written")
         found += self._upkeep.problems()
+        found += self._feeds.reasons()
         found += [f"{topic}[{number}] is waiting to be opened" for topic, number in sorted(self._closed)]
         for (topic, number), held in sorted(self._open.items()):
             if not held.whole:
@@ -112,9 +125,11 @@ class Materializer:
 
     def _take_catalog(self, catalog: Catalog | None) -> None:
         views = {} if catalog is None else {v.changelog: (v, catalog.lineage(v)) for v in catalog.views.values()}
-        if views.keys() != self._views.keys():
-            log.info("following %s", ", ".join(sorted(views)) or "nothing")
-            self._changelogs.subscribe(sorted(views))
+        before = self._views.keys() | self._feeds.topics
+        self._feeds.take_catalog(catalog)
+        if (topics := views.keys() | self._feeds.topics) != before:
+            log.info("following %s", ", ".join(sorted(topics)) or "nothing")
+            self._changelogs.subscribe(sorted(topics))
         for partition, held in list(self._open.items()):
             known = views.get(partition[0])
             if known is None or known[1] != held.lineage:
@@ -215,5 +230,6 @@ class Materializer:
         log.warning("Redis can't be written, next try in %.2f s: %s", self._backoff, error)
         for partition in list(self._open):
             self._close(partition)
+        self._feeds.close()
         self._retry_at = time.monotonic() + self._backoff
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
