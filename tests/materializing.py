@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -139,15 +139,26 @@ class Changelog:
         return Consumer({"bootstrap.servers": self.broker.address, "group.id": "test", "enable.auto.commit": False})
 
 
+class App(Protocol):
+    """What a materializer must know of an app whose changelogs a test writes."""
+
+    app: str
+    prefix: str
+    broker: Broker
+
+
 @contextmanager
-def running(log: Changelog, url: str, *, patience: float = 30.0) -> Iterator[Materializer]:
-    """A materializer that steps in a thread of its own; `patience` is for builds that the catalog does not name."""
+def running(log: App, url: str, *, patience: float = 30.0, grace: float = 0.5) -> Iterator[Materializer]:
+    """A materializer that steps in a thread of its own.
+
+    `patience` is for builds that the catalog does not name, `grace` for listeners that register again.
+    """
     writer = Writer(url, log.prefix)
     reader = CatalogReader(log.broker.address, catalog_topic(log.app))
     changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer")
     counters = Counters()
     upkeep = Upkeep(writer, Additions(log.broker.address), counters, patience=patience)
-    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, counters)
+    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, counters, grace=grace)
     stop = threading.Event()
 
     def steps() -> None:
