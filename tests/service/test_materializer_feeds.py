@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import pytest
 import redis
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from feeding import FeedLog, gateway
 from materializing import running
@@ -15,6 +17,7 @@ from services import NewRedis
 from tailrace.catalog import Catalog
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.event import Event
 from tailrace.kafka.topics import EVENTS, Topics
 from tailrace.materializer.materializer import Materializer
 from tailrace.store.feeds import Feeds
@@ -240,11 +243,12 @@ def test_an_instance_that_was_paused_changes_nothing(new_log: NewLog, redis_serv
         page = own.page(b"ann", -1)
         assert page is not None
         late = [(row.offset, row.version, row.value) for row in page.events]
-        assert feeds.apply(log.place, begun, -1, 1, []) == Moved(1)
-        assert feeds.apply(log.place, "an earlier restore", 1, 5, []) == Moved(1)
-        assert log.stored(url) == 1
+        zombie = [Event(b"ann", b"zombie", 1, 99, 0, 1, b"s:0")]
+        assert feeds.apply(log.place, begun, -1, 1, zombie) == Moved(1)
+        assert feeds.apply(log.place, "an earlier restore", 1, 5, zombie) == Moved(1)
         again = own.page(b"ann", -1)
         assert again is not None and [(row.offset, row.version, row.value) for row in again.events] == late
+        assert log.stored(url) == 1
 
 
 def test_a_new_generation_that_reads_its_source_again_repeats_nothing(
@@ -303,6 +307,27 @@ def test_a_position_past_the_end_of_the_changelog_is_not_believed(new_log: NewLo
         with running(log, url, grace=0.0):
             eventually(lambda: log.stored(url) == 0 and own.events(b"ann") == [b"0"], "what the changelog has")
         assert not own.listen(b"ann").covers(4000)
+
+
+def test_records_that_retention_removed_before_they_were_read_are_told(
+    new_log: NewLog, redis_server: RedisServer
+) -> None:
+    log, url = new_log(), redis_server.url
+    with gateway(log, url) as own:
+        with running(log, url) as materializer:
+            followed(log, url, materializer)
+            own.listen(b"ann")
+            log.put(b"ann", b"0")
+            eventually(lambda: own.events(b"ann") == [b"0"], "the first event")
+        for n in range(1, 5):
+            log.put(b"ann", b"%d" % n)
+        admin = AdminClient({"bootstrap.servers": log.broker.address})
+        for future in admin.delete_records([TopicPartition(log.feed, 0, 3)]).values():
+            future.result(30)
+        with running(log, url) as materializer:
+            eventually(lambda: own.events(b"ann") == [b"0", b"3", b"4"], "what is left")
+            found = own.listen(b"ann")
+            assert not found.covers(0) and found.covers(2)
 
 
 def test_a_record_that_is_no_event_is_passed_over(new_log: NewLog, redis_server: RedisServer) -> None:
