@@ -4,8 +4,8 @@
 -- ARGV  lineage, begun, offset the caller believes to be stored, offset after this batch, generation of the catalog,
 --       'always' or 'listening', 'ordered' or '', how many events are kept of a client, for how many ms,
 --       how many identities are remembered, channel prefix, number of clients, the clients in the order of their
---       streams, then per event in the order of offsets: number of its client, its source where the feed is ordered
---       and otherwise its identity, its source, "generation version offset timestamp", value
+--       streams, then per event in the order of offsets: number of its client, its source,
+--       "generation version offset timestamp value" and, where the feed is not ordered, its identity
 --
 -- Returns {"applied", new, kept} or {"moved", stored offset}: nothing was written, seek there and read on; the stored
 -- offset is '' where Redis has no position of this lineage.
@@ -25,7 +25,7 @@ local lineage, begun, expected, reached, generation = ARGV[1], ARGV[2], ARGV[3],
 local always, ordered = ARGV[6] == 'always', ARGV[7] == 'ordered'
 local length, age, remembered, channels = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
 local clients = tonumber(ARGV[12])
-local CLIENTS, WIDTH, CHUNK = 12, 5, 1000
+local CLIENTS, WIDTH, CHUNK = 12, ordered and 3 or 4, 1000
 local SAMPLES = 100
 
 local stored = redis.call('HMGET', position, 'lineage', 'offset', 'begun', 'since', 'floor')
@@ -70,12 +70,16 @@ local function listens(client)
   return until_when[client] > now
 end
 
-local new, kept, touched = {}, {}, {}
+local new, remember, kept, touched = 0, {}, {}, {}
 for i = CLIENTS + clients + 1, #ARGV, WIDTH do
-  local source = ARGV[i + 2]
-  local version, offset = string.match(ARGV[i + 3], '^%d+ (%d+) (%d+) ')
-  if above_mark(source, version) and (ordered or unknown(ARGV[i + 1])) then
-    new[#new + 1] = {i, offset}
+  local source = ARGV[i + 1]
+  local version, offset = string.match(ARGV[i + 2], '^%d+ (%d+) (%d+) ')
+  if above_mark(source, version) and (ordered or unknown(ARGV[i + 3])) then
+    new = new + 1
+    if not ordered then
+      remember[#remember + 1] = offset
+      remember[#remember + 1] = ARGV[i + 3]
+    end
     if ordered then
       held[source] = version
       moved[source] = version
@@ -95,7 +99,7 @@ local last = redis.call('ZREVRANGE', times, 0, 0, 'WITHSCORES')
 
 for n = 1, #kept do
   local i, client, offset = kept[n][1], kept[n][2], kept[n][3]
-  redis.call('XADD', KEYS[STREAMS + client], offset .. '-1', 'e', ARGV[i + 3] .. ' ' .. ARGV[i + 4])
+  redis.call('XADD', KEYS[STREAMS + client], offset .. '-1', 'e', ARGV[i + 2])
 end
 for client, offset in pairs(touched) do
   local stream, name = KEYS[STREAMS + client], ARGV[CLIENTS + client]
@@ -115,17 +119,10 @@ for client, offset in pairs(touched) do
 end
 
 for source, version in pairs(moved) do redis.call('HSET', marks, source, version) end
-if not ordered and #new > 0 then
-  for first = 1, #new, CHUNK do
-    local added = {}
-    for n = first, math.min(first + CHUNK - 1, #new) do
-      added[#added + 1] = new[n][2]
-      added[#added + 1] = ARGV[new[n][1] + 1]
-    end
-    redis.call('ZADD', taken, unpack(added))
-  end
-  redis.call('ZREMRANGEBYRANK', taken, 0, -remembered - 1)
+for first = 1, #remember, CHUNK do
+  redis.call('ZADD', taken, unpack(remember, first, math.min(first + CHUNK - 1, #remember)))
 end
+if #remember > 0 then redis.call('ZREMRANGEBYRANK', taken, 0, -remembered - 1) end
 if not last[1] or now - last[2] >= age / SAMPLES then
   if old[1] then redis.call('ZREMRANGEBYSCORE', times, '-inf', '(' .. old[2]) end
   redis.call('ZADD', times, now, reached)
@@ -133,8 +130,7 @@ end
 redis.call('HSET', position, 'offset', reached, 'generation', generation)
 for n = 1, #kept do
   if kept[n][4] then
-    local i = kept[n][1]
-    redis.call('PUBLISH', channels .. ARGV[CLIENTS + kept[n][2]], ARGV[i + 3] .. ' ' .. ARGV[i + 4])
+    redis.call('PUBLISH', channels .. ARGV[CLIENTS + kept[n][2]], ARGV[kept[n][1] + 2])
   end
 end
-return {'applied', #new, #kept}
+return {'applied', new, #kept}

@@ -94,8 +94,10 @@ class Feeds:
         args += ["ordered" if feed.ordered else "", feed.length, _ms(feed.age), REMEMBERED]
         args += [keys.channel(place.lineage, b""), len(clients), *clients]
         for e in events:
-            meta = b"%d %d %d %d" % (e.generation, e.version, e.offset, e.timestamp)
-            args += (numbers[e.client], b"" if feed.ordered else e.identity, e.source, meta, e.value)
+            packed = b"%d %d %d %d %b" % (e.generation, e.version, e.offset, e.timestamp, e.value)
+            args += (numbers[e.client], e.source, packed)
+            if not feed.ordered:
+                args.append(e.identity)
         result = cast(list[Any], self._feed(keys=names, args=args))
         return Taken(int(result[1]), int(result[2])) if result[0] == b"applied" else moved(result[1])
 
