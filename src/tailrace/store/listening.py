@@ -5,7 +5,8 @@ How a client gets every event after its position, without a gap:
 1. subscribe to the client's channel and keep what comes;
 2. `listen`: from now on events are kept and published, and the answer says after which offset the history is complete;
 3. `events` in pages, from the client's position on, until a page is not full;
-4. drop what was kept in 1 up to the last offset read, send the rest, then live;
+4. drop what was kept in 1 up to the last offset read, send the rest, then live; an event that is not after the last one
+   sent is dropped then, too: when Redis is restored, events are published again;
 5. `listen` again every `REFRESH` seconds, and `events` now and then, because pub/sub may lose a message;
 6. `leave` when the last connection of the client to this gateway has ended.
 
