@@ -60,11 +60,11 @@ def test_instances_come_and_go_while_records_flow_and_rows_and_publishes_are_as_
     listener.psubscribe(f"{log.prefix}:*:changes:*")
     instances = [ExitStack() for _ in range(3)]
     try:
-        first = instances[0].enter_context(running(log, url))
+        first = instances[0].enter_context(running(log, url, most=4))
         ready(first)
         flow.go_on()
         for instance in instances[1:]:
-            instance.enter_context(running(log, url))
+            instance.enter_context(running(log, url, most=4))
             flow.go_on()
             flow.go_on()
         eventually(lambda: log.rows(url) == flow.expected, "the rows of three instances")
