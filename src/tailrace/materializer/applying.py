@@ -8,9 +8,10 @@ A crash loses what is under way, and the position says which of it Redis has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 from tailrace.kafka.changelogs import Message, Partition
 from tailrace.materializer.batch import Batch, conflate, cut
@@ -34,27 +35,28 @@ class Sent:
     messages: Sequence[Message]
 
 
-class Applying:
-    """Hands batches to the store, those of one poll at a time. Methods raise one of `Unavailable` for an outage.
+class Partitions(Protocol):
+    """The partitions that are open."""
 
-    `open` are the partitions that are being read. `close` has one opened again, and so does `lose`, because Redis holds
-    another offset than believed.
-    """
+    @property
+    def open(self) -> Mapping[Partition, OpenPartition]:
+        """Those that are being read."""
+
+    def close(self, partition: Partition) -> None:
+        """Have a partition opened again."""
+
+    def lose(self, held: OpenPartition, offset: int | None) -> None:
+        """Have a partition opened again, because Redis holds another offset of it than believed."""
+
+
+class Applying:
+    """Hands batches to the store, those of one poll at a time. Methods raise one of `Unavailable` for an outage."""
 
     def __init__(
-        self,
-        writer: Writer,
-        open: Mapping[Partition, OpenPartition],
-        close: Callable[[Partition], None],
-        lose: Callable[[Partition, OpenPartition, int | None], None],
-        upkeep: Upkeep,
-        letters: Letters,
-        counters: Counters,
+        self, writer: Writer, partitions: Partitions, upkeep: Upkeep, letters: Letters, counters: Counters
     ) -> None:
         self._writer = writer
-        self._open = open
-        self._close = close
-        self._lose = lose
+        self._partitions = partitions
         self._upkeep = upkeep
         self._letters = letters
         self._counters = counters
@@ -72,7 +74,7 @@ class Applying:
         """The batches of a poll, for partitions that are open."""
         found: list[Sent] = []
         for partition, messages in records.items():
-            if (held := self._open.get(partition)) is None:
+            if (held := self._partitions.open.get(partition)) is None:
                 continue
             for some in cut(messages, _LARGEST_BATCH):
                 batch = conflate(raw(some), held.read)
@@ -143,10 +145,10 @@ class Applying:
                 self._counters.accepted.labels(held.view).inc(result.accepted)
                 self._doubts.clear(held.partition)
             elif isinstance(result, Moved):
-                self._lose(held.partition, held, result.offset)
+                self._partitions.lose(held, result.offset)
             else:
                 self._doubts.raise_about(held.partition, held.stored, result.reason)
-                self._close(held.partition)
+                self._partitions.close(held.partition)
 
     def _prepared(self, one: Sent) -> bool:
         """What comes before a batch is applied; where it can't be done now, the partition is opened again."""
@@ -154,17 +156,17 @@ class Applying:
         refused = [(m, reasons[m.offset() or 0]) for m in one.messages if reasons and (m.offset() or 0) in reasons]
         if (not refused or self._letters.keep(one.held, refused)) and self._upkeep.mend(one.held, one.batch):
             return True
-        self._close(one.held.partition)
+        self._partitions.close(one.held.partition)
         return False
 
     def _sift(self, one: Sent) -> None:
         try:
             moved = self._sifting.apply(one.held, one.messages)
         except NotKept:
-            self._close(one.held.partition)
+            self._partitions.close(one.held.partition)
             return
         if moved is not None:
-            self._lose(one.held.partition, one.held, moved.offset)
+            self._partitions.lose(one.held, moved.offset)
         else:
             self._doubts.clear(one.held.partition)
 
@@ -175,7 +177,7 @@ class Applying:
                 self._doubts.note(one.held.partition, one.held.stored)
 
     def _is_open(self, one: Sent) -> bool:
-        return self._open.get(one.held.partition) is one.held
+        return self._partitions.open.get(one.held.partition) is one.held
 
 
 def _parcels(batches: Sequence[Sent]) -> list[Parcel]:

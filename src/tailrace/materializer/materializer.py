@@ -56,11 +56,11 @@ class Materializer:
         self._writer = writer
         self._upkeep = upkeep
         self._letters = letters
+        self._applying = Applying(writer, self, upkeep, letters, counters)
         self._counters = counters
         self._views: dict[str, tuple[CatalogView, str]] = {}
-        self._open: dict[Partition, OpenPartition] = {}
+        self.open: dict[Partition, OpenPartition] = {}
         self._closed: set[Partition] = set()
-        self._applying = Applying(writer, self._open, self._close, self._lose, upkeep, letters, counters)
         self._retry_at = 0.0
         self._backoff = 0.05
         self._probe_at = 0.0
@@ -94,7 +94,7 @@ class Materializer:
             self._wait(error)
         if now >= self._commit_at:
             self._commit_at = now + _COMMIT_EVERY
-            self._changelogs.commit((p, held.stored + 1) for p, held in self._open.items() if held.stored >= 0)
+            self._changelogs.commit((p, held.stored + 1) for p, held in self.open.items() if held.stored >= 0)
 
     def stop(self) -> None:
         """Wait for what is under way."""
@@ -110,7 +110,7 @@ class Materializer:
         found += self._upkeep.problems()
         found += [self._letters.problem] if self._letters.problem is not None else []
         found += [f"{topic}[{number}] is waiting to be opened" for topic, number in sorted(self._closed)]
-        for (topic, number), held in sorted(self._open.items()):
+        for (topic, number), held in sorted(self.open.items()):
             if not held.whole:
                 found.append(f"{topic}[{number}] is being restored: {held.stored} of {held.target}")
             elif held.generation != held.entry.generation:
@@ -124,10 +124,10 @@ class Materializer:
         if views.keys() != self._views.keys():
             log.info("following %s", ", ".join(sorted(views)) or "nothing")
             self._changelogs.subscribe(sorted(views))
-        for partition, held in list(self._open.items()):
+        for partition, held in list(self.open.items()):
             known = views.get(partition[0])
             if known is None or known[1] != held.lineage:
-                self._close(partition)
+                self.close(partition)
             else:
                 held.entry = known[0]
         self._views = views
@@ -146,29 +146,29 @@ class Materializer:
         anew = stored is not None and stored >= end
         begun = self._writer.begin(view.name, number, lineage, end - 1, generation=view.generation, anew=anew)
         self._changelogs.open(partition, begun.offset + 1)
-        self._open[partition] = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
+        self.open[partition] = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
         self._closed.discard(partition)
         self._counters.reopened.labels(view.name).inc()
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
 
     def _tend(self, probing: bool) -> None:
         """Do what is due beside applying records; nothing is under way."""
-        for held in list(self._open.values()):
+        for held in list(self.open.values()):
             if (moved := self._upkeep.tend(held)) is not None:
-                self._lose(held.partition, held, moved.offset)
+                self.lose(held, moved.offset)
         if probing:
             self._probe_at = time.monotonic() + _PROBE_EVERY
             self._probe()
-            self._upkeep.expire(self._open.values())
-            self._upkeep.prune(self._open.values())
+            self._upkeep.expire(self.open.values())
+            self._upkeep.prune(self.open.values())
 
     def _probe(self) -> None:
         """Find out whether Redis still holds what it was given, and how far behind it is."""
-        partitions = list(self._open.items())
+        partitions = list(self.open.items())
         found = self._writer.stored([held.place for _, held in partitions])
         for (partition, held), stored in zip(partitions, found, strict=True):
             if stored.offset != held.stored or stored.generation != held.generation:
-                self._lose(partition, held, stored.offset)
+                self.lose(held, stored.offset)
                 continue
             self._upkeep.give_up(held, stored.next)
             self._pass_gap(partition, held)
@@ -187,33 +187,34 @@ class Materializer:
             self._writer.apply(*held.place, held.stored, next_offset - 1, [])
             held.stored = held.read = next_offset - 1
 
-    def _lose(self, partition: Partition, held: OpenPartition, offset: int | None) -> None:
+    def lose(self, held: OpenPartition, offset: int | None) -> None:
         """Redis holds another position than believed: ask it again."""
         log.warning(
             "%s[%d]: Redis holds offset %s, not what was believed: offset %d of generation %d",
-            *partition,
+            *held.partition,
             offset,
             held.stored,
             held.generation,
         )
-        self._close(partition)
+        self.close(held.partition)
         if offset is None:
             self._catalog.copy_again()
 
-    def _close(self, partition: Partition) -> None:
+    def close(self, partition: Partition) -> None:
+        """Have a partition opened again."""
         self._changelogs.pause(partition)
-        self._open.pop(partition, None)
+        self.open.pop(partition, None)
         self._closed.add(partition)
 
     def _forget(self, partition: Partition) -> None:
-        self._open.pop(partition, None)
+        self.open.pop(partition, None)
         self._closed.discard(partition)
 
     def _wait(self, error: Exception) -> None:
         """Redis can't be written: drop what was polled, try again later from the position that Redis then holds."""
         self._counters.unavailable.inc()
         log.warning("Redis can't be written, next try in %.2f s: %s", self._backoff, error)
-        for partition in list(self._open):
-            self._close(partition)
+        for partition in list(self.open):
+            self.close(partition)
         self._retry_at = time.monotonic() + self._backoff
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
