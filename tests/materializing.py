@@ -11,7 +11,9 @@ from typing import Any, cast
 
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from redis.exceptions import RedisClusterException
 
+from redis_topologies import client_of
 from running import eventually
 from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogView, Column, Progress, catalog_topic
 from tailrace.dev.broker import Broker
@@ -39,7 +41,7 @@ Rows = dict[bytes, tuple[int, int, bytes | None]]
 class Changelog:
     """An app with one view, its changelog and its catalog written by hand."""
 
-    def __init__(self, broker: Broker, fresh: str) -> None:
+    def __init__(self, broker: Broker, fresh: str, *, config: Mapping[str, str] = COMPACTED) -> None:
         self.app = f"app-{fresh}"
         self.view = f"view-{fresh}"
         self.prefix = f"test:{fresh}"
@@ -49,7 +51,7 @@ class Changelog:
         )
         topics = Topics(broker.address)
         topics.create(catalog_topic(self.app), partitions=1, replication=1, config=COMPACTED)
-        topics.create(self.view, partitions=PARTITIONS, replication=1, config=COMPACTED)
+        topics.create(self.view, partitions=PARTITIONS, replication=1, config=config)
         topic_id = topics.describe([self.view])[self.view].id
         self._catalogs = CatalogWriter(broker.address, catalog_topic(self.app))
         self.entry = CatalogView(self.view, self.view, topic_id, PARTITIONS, 1, (Column("k", "string"),), (), {})
@@ -82,6 +84,15 @@ class Changelog:
         """Write one change and wait until the broker has it."""
         change = Change(key, value, generation, version, 0, -1, expires, added)
         self.put_raw(key, value, change.headers())
+
+    def put_later(self, key: bytes, version: int, value: bytes | None) -> None:
+        """Write one change, and do not wait: `flush` does."""
+        headers = cast(Any, Change(key, value, 1, version, 0, -1).headers())
+        self._producer.produce(self.view, value, key=key, headers=headers)
+
+    def flush(self) -> None:
+        """Wait until the broker has all that was written."""
+        assert self._producer.flush(30) == 0
 
     def put_raw(self, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
         """Write any record."""
@@ -133,19 +144,18 @@ class Changelog:
 
     def rows(self, url: str, *, kept: bool = False) -> Rows:
         """The rows and tombstones that Redis serves, or those that it keeps back; nothing where it is away."""
-        client = redis.Redis.from_url(url)
         found: Rows = {}
         try:
+            client = client_of(url)
             for number in range(PARTITIONS):
                 keys = partition_keys(self.prefix, self.view, number)
                 for name in (keys.next_rows, keys.next_gone) if kept else (keys.rows, keys.gone):
                     for key, data in cast(dict[bytes, bytes], client.hgetall(cast(str, name))).items():
                         row = unpack(data)
                         found[key] = (row.generation, row.version, row.value)
-        except redis.ConnectionError:
-            return {}
-        finally:
             client.close()
+        except (redis.RedisError, RedisClusterException):
+            return {}
         return found
 
     def present(self, url: str) -> set[bytes]:

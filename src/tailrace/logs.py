@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import re
 
-_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
+# Up to the last @, because a password may hold one, or a slash, where it was not percent-encoded.
+_PASSWORD = re.compile(r"(?<=://)([^/@:]*):.*@")
+_OPTION = re.compile(r"(?<=[?&])(\w*password)=[^&]*", re.IGNORECASE)
 
 
 def log_to_stderr(level: str) -> None:
@@ -16,4 +18,4 @@ def log_to_stderr(level: str) -> None:
 
 def without_password(url: str) -> str:
     """A URL as it may stand in a log."""
-    return _PASSWORD.sub(r"\1:***@", url)
+    return _PASSWORD.sub(r"\1:***@", _OPTION.sub(r"\1=***", url))

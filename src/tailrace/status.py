@@ -171,7 +171,7 @@ def _store_behind(catalog: Catalog, view: CatalogView, group: Group, writer: Wri
     try:
         stored = writer.offsets(partitions)
         ends = group.bounds({view.changelog: view.partitions})[view.changelog]
-    except (*Unavailable, Unreachable):
+    except (Unavailable, Unreachable):
         return None
     if any(offset is None for offset in stored):
         return None

@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 from confluent_kafka import Message as Message
 
 from tailrace.kafka.complaints import complaints
+from tailrace.kafka.tombstones import Tombstones
 
 Partition = tuple[str, int]
 
@@ -36,6 +37,7 @@ class Changelogs:
     def __init__(self, servers: str, group: str, *, most: int = 8000) -> None:
         self._most = most
         self._polled = Polled()
+        self._tombstones = Tombstones(servers)
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -95,11 +97,20 @@ class Changelogs:
 
     def end(self, partition: Partition, *, cached: bool = False) -> int | None:
         """The offset that the next record of a partition will get; None where it is not known yet."""
+        bounds = self.bounds(partition, cached=cached)
+        return bounds[1] if bounds is not None else None
+
+    def bounds(self, partition: Partition, *, cached: bool = False) -> tuple[int, int] | None:
+        """The earliest offset of a partition and the one that its next record will get; None where not known yet."""
         try:
             found = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=5, cached=cached)
         except KafkaException:
             return None
-        return found[1] if found is not None and found[1] >= 0 else None
+        return found if found is not None and found[1] >= 0 else None
+
+    def tombstones_kept(self, topic: str) -> float | None:
+        """See `Tombstones.kept`."""
+        return self._tombstones.kept(topic)
 
     def next_offset(self, partition: Partition) -> int | None:
         """The offset after the last record that was handed out; None before the first."""

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tailrace.kafka.changelogs import Message, Partition
+from tailrace.materializer.as_of import LIVE, outdated
 from tailrace.materializer.batch import Batch, conflate, cut
+from tailrace.materializer.completing import milliseconds
 from tailrace.materializer.counters import Counters
 from tailrace.materializer.letters import Letters
 from tailrace.materializer.open_partition import OpenPartition
@@ -50,7 +52,7 @@ class Partitions(Protocol):
 
 
 class Applying:
-    """Hands batches to the store, those of one poll at a time. Methods raise one of `Unavailable` for an outage."""
+    """Hands batches to the store, those of one poll at a time. Methods raise Unavailable for an outage."""
 
     def __init__(
         self, writer: Writer, partitions: Partitions, upkeep: Upkeep, letters: Letters, counters: Counters
@@ -75,6 +77,9 @@ class Applying:
         found: list[Sent] = []
         for partition, messages in records.items():
             if (held := self._partitions.open.get(partition)) is None:
+                continue
+            if outdated(held.as_of, held.tombstones_kept, milliseconds(), floor=LIVE):
+                self._partitions.close(partition)
                 continue
             for some in cut(messages, _LARGEST_BATCH):
                 batch = conflate(raw(some), held.read)
@@ -170,7 +175,7 @@ class Applying:
         else:
             self._doubts.clear(one.held.partition)
 
-    def _doubt(self, sent: Sequence[Sent], error: Exception) -> None:
+    def _doubt(self, sent: Sequence[Sent], error: Unavailable) -> None:
         """Redis may be away; or it hangs up on one of these batches, again and again."""
         if hung_up(error):
             for one in sent:

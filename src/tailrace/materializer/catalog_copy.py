@@ -43,7 +43,7 @@ class CatalogCopy:
         return progress.batch if progress is not None and progress.generation == generation else None
 
     def copy(self) -> None:
-        """Bring the store up to date; raises one of `Unavailable` and goes on from there at the next call."""
+        """Bring the store up to date; raises Unavailable and goes on from there at the next call."""
         while self._uncopied:
             key = next(iter(self._uncopied))
             self._writer.put_catalog(key, self._uncopied[key])

@@ -53,3 +53,7 @@ class Counters:
             ["view", "partition"],
             registry=self.registry,
         )
+
+    def behind(self, view: str, partition: int, records: int) -> None:
+        """Set how many records of a partition Redis does not have."""
+        self.lag.labels(view, str(partition)).set(max(0, records))

@@ -25,7 +25,9 @@ import time
 from tailrace.catalog import Catalog, CatalogView
 from tailrace.kafka.changelogs import Changelogs, Partition
 from tailrace.materializer.applying import Applying
+from tailrace.materializer.as_of import unusable
 from tailrace.materializer.catalog_copy import CatalogCopy
+from tailrace.materializer.completing import Completing, milliseconds
 from tailrace.materializer.counters import Counters
 from tailrace.materializer.letters import Letters
 from tailrace.materializer.open_partition import OpenPartition
@@ -63,6 +65,9 @@ class Materializer:
         self._closed: set[Partition] = set()
         self._retry_at = 0.0
         self._backoff = 0.05
+        self._outage: Unavailable | None = None
+        self._completing = Completing(changelogs, writer)
+        self._left: dict[Partition, OpenPartition] = {}
         self._probe_at = 0.0
         self._commit_at = 0.0
 
@@ -89,7 +94,8 @@ class Materializer:
             self._applying.send(batches, wait=probing or not polled.full)
             if not self._applying.under_way:
                 self._tend(probing)
-            self._backoff = 0.05
+            self._backoff, self._outage = 0.05, None
+            self._left.clear()
         except Unavailable as error:
             self._wait(error)
         if now >= self._commit_at:
@@ -105,8 +111,8 @@ class Materializer:
         if self._catalog.catalog is None:
             return ["no catalog was read from Kafka yet: see whether the broker answers, and start the pipeline"]
         found = []
-        if time.monotonic() < self._retry_at:
-            found.append("Redis can't be reached or written")
+        if (outage := self._outage) is not None:
+            found.append(f"{outage}. {outage.remedy}")
         found += self._upkeep.problems()
         found += [self._letters.problem] if self._letters.problem is not None else []
         found += [f"{topic}[{number}] is waiting to be opened" for topic, number in sorted(self._closed)]
@@ -139,14 +145,22 @@ class Materializer:
         view, lineage = self._views[topic]
         # The stored offset is read before the end: a position past an end that is read later is from a longer
         # log than this one, such as before an unclean election, and can't be honoured.
-        (stored,) = self._writer.offsets([(view.name, number, lineage)])
-        end = self._changelogs.end(partition)
-        if end is None:
+        (stored,) = self._writer.stored([(view.name, number, lineage)])
+        now = milliseconds()
+        bounds, kept = self._changelogs.bounds(partition), self._changelogs.tombstones_kept(topic)
+        if bounds is None or kept is None:
             return
-        anew = stored is not None and stored >= end
-        begun = self._writer.begin(view.name, number, lineage, end - 1, generation=view.generation, anew=anew)
+        first, end = bounds
+        anew = unusable(stored, first, end, kept, now)
+        if anew:
+            log.warning("%s[%d] is restored anew: %s", topic, number, anew)
+        begun = self._writer.begin(view.name, number, lineage, end - 1, generation=view.generation, anew=anew != "")
         self._changelogs.open(partition, begun.offset + 1)
-        self.open[partition] = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
+        held = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
+        held.tombstones_kept = kept
+        held.as_of = stored.as_of if stored.as_of is not None and -1 < begun.offset < end - 1 else now
+        self.open[partition] = held
+        self._completing.opened(held, end, now)
         self._closed.discard(partition)
         self._counters.reopened.labels(view.name).inc()
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
@@ -161,6 +175,7 @@ class Materializer:
             self._probe()
             self._upkeep.expire(self.open.values())
             self._upkeep.prune(self.open.values())
+            self._upkeep.look_for_eviction(self.open.values())
 
     def _probe(self) -> None:
         """Find out whether Redis still holds what it was given, and how far behind it is."""
@@ -170,13 +185,13 @@ class Materializer:
             if stored.offset != held.stored or stored.generation != held.generation:
                 self.lose(held, stored.offset)
                 continue
+            self._completing.tend(held)
             self._upkeep.give_up(held, stored.next)
             self._pass_gap(partition, held)
             end = self._changelogs.end(partition, cached=True)
-            labels = (held.view, str(partition[1]))
-            self._counters.offset.labels(*labels).set(held.stored)
+            self._counters.offset.labels(held.view, str(held.number)).set(held.stored)
             if end is not None:
-                self._counters.lag.labels(*labels).set(max(0, end - 1 - held.stored))
+                self._counters.behind(held.view, held.number, end - 1 - held.stored)
 
     def _pass_gap(self, partition: Partition, held: OpenPartition) -> None:
         """Move past offsets at the end of a changelog that hold no record, such as transaction markers."""
@@ -208,13 +223,25 @@ class Materializer:
 
     def _forget(self, partition: Partition) -> None:
         self.open.pop(partition, None)
+        self._left.pop(partition, None)
         self._closed.discard(partition)
 
-    def _wait(self, error: Exception) -> None:
+    def _measure_left(self) -> None:
+        """How far behind Redis falls while it can't be written; the ends must be asked for, as nothing is fetched."""
+        for partition, held in self._left.items():
+            if (end := self._changelogs.end(partition)) is None:
+                return
+            self._counters.behind(held.view, held.number, end - 1 - held.stored)
+
+    def _wait(self, error: Unavailable) -> None:
         """Redis can't be written: drop what was polled, try again later from the position that Redis then holds."""
         self._counters.unavailable.inc()
-        log.warning("Redis can't be written, next try in %.2f s: %s", self._backoff, error)
-        for partition in list(self.open):
+        level = logging.DEBUG if self._outage is not None and self._outage.code == error.code else logging.WARNING
+        log.log(level, "%s. Nothing is skipped, next try in %.2f s. %s", error, self._backoff, error.remedy)
+        self._outage = error
+        for partition, held in list(self.open.items()):
+            self._left[partition] = held
             self.close(partition)
+        self._measure_left()
         self._retry_at = time.monotonic() + self._backoff
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)

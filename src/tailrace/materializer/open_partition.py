@@ -15,7 +15,8 @@ class OpenPartition:
     `stored` is the offset up to which Redis is known to hold it; up to `read`, records are on their way there.
     `generation` is the build that Redis serves. `old` is False where Redis is known to hold no keys that only
     earlier builds had. `lettered` is the offset up to which dead letters are known to be kept, None where that was not
-    asked yet.
+    asked yet. `as_of` is when, in ms, Redis was known to be complete, and `tombstones_kept` for how many seconds the
+    changelog keeps its tombstones: see `as_of`.
     """
 
     entry: CatalogView
@@ -27,6 +28,8 @@ class OpenPartition:
     old: bool = True
     read: int = field(init=False)
     lettered: int | None = None
+    as_of: int = 0
+    tombstones_kept: float = 0.0
 
     def __post_init__(self) -> None:
         self.read = self.stored

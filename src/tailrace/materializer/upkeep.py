@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterable
 
 from tailrace.kafka.additions import Additions
@@ -14,10 +16,15 @@ from tailrace.materializer.handing_over import HandingOver
 from tailrace.materializer.mending import Mending
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.pruning import Finished, Pruning
+from tailrace.store.eviction import evicts
 from tailrace.store.expiries import Expiries
 from tailrace.store.hand_overs import HandOvers
 from tailrace.store.tombstones import Tombstones
 from tailrace.store.writer import Moved, Writer
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY = 30.0
 
 
 class Upkeep:
@@ -36,6 +43,9 @@ class Upkeep:
         patience: float = 30.0,
         tombstones: float = 86_400.0,
     ) -> None:
+        self._writer = writer
+        self._look_at = 0.0
+        self._evicts: str | None = None
         self._adding = Adding(additions)
         self._counters = counters
         self._handing_over = HandingOver(HandOvers(writer), self._adding, patience=patience)
@@ -63,6 +73,15 @@ class Upkeep:
         """See `HandingOver.give_up`."""
         self._handing_over.give_up(held, kept_back)
 
+    def look_for_eviction(self, partitions: Iterable[OpenPartition]) -> None:
+        """Now and then, see whether Redis may drop rows."""
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _LOOK_EVERY
+            found = evicts(self._writer, [self._writer.keys(held.view, held.number).rows for held in partitions])
+            if found is not None and self._evicts is None:
+                log.error("%s", found)
+            self._evicts = found
+
     def expire(self, partitions: Iterable[OpenPartition]) -> None:
         """See `Expiring.tend`."""
         self._counters.expired.inc(self._expiring.tend(partitions))
@@ -74,4 +93,4 @@ class Upkeep:
 
     def problems(self) -> list[str]:
         """Why something of this can't be done now."""
-        return [self._adding.problem] if self._adding.problem is not None else []
+        return [problem for problem in (self._adding.problem, self._evicts) if problem is not None]

@@ -14,7 +14,7 @@ While the next build of a view is being made, its rows wait in `next-rows`, `nex
 holds keys of earlier builds until those that the served build does not have are gone from the changelog, too.
 The position's `generation` is that of `rows`, `next` that of `next-rows`, and `dropped` the latest whose rows were
 kept back and given up. A partition is whole from its `target` on. Tombstones up to `pruned` may be forgotten; `mark`
-says how far that moves next, see `prune.lua`.
+says how far that moves next, see `prune.lua`. `as-of` is when the partition was complete: see `materializer/as_of.py`.
 """
 
 from __future__ import annotations

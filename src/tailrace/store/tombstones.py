@@ -23,7 +23,7 @@ class Pruned:
 
 
 class Tombstones:
-    """Each method is safe to repeat and raises one of `Unavailable` when it fails."""
+    """Each method is safe to repeat and raises Unavailable when it fails."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -53,6 +53,8 @@ class Tombstones:
 
     def before(self, view: str, partition: int, horizon: int, cursor: int, count: int) -> tuple[list[bytes], int]:
         """Of about `count` keys that are gone, from a cursor on, those up to the horizon; and the next cursor, or 0."""
-        scanned = self._writer.redis.hscan(cast(str, self._writer.keys(view, partition).gone), cursor, count=count)
+        gone = self._writer.keys(view, partition).gone
+        with self._writer.at(gone) as client:
+            scanned = client.hscan(cast(str, gone), cursor, count=count)
         found = cast(dict[bytes, bytes], scanned[1])
         return [key for key, row in found.items() if unpack(row).offset <= horizon], scanned[0]

@@ -1,0 +1,113 @@
+"""The index: which of many queries a row matches, without asking each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tailrace.queries.cells import reader
+from tailrace.queries.predicate import Predicate
+from tailrace.queries.tree import Field, Scalar
+
+
+class _Entry:
+    """A predicate and the ids of the queries that have it."""
+
+    __slots__ = ("field", "ids", "predicate")
+
+    def __init__(self, predicate: Predicate) -> None:
+        self.predicate = predicate
+        self.ids: set[str] = set()
+        # It is found by the column that it allows the fewest values of.
+        terms = predicate.terms
+        self.field = min(terms, key=lambda field: len(terms[field]), default=None)
+
+
+class _Column:
+    """The entries that ask one column for equality, by the value that they ask for."""
+
+    __slots__ = ("by_value", "read")
+
+    def __init__(self, field: Field) -> None:
+        self.read = reader(field)
+        self.by_value: dict[Scalar, dict[_Entry, None]] = {}
+
+
+class QueryIndex:
+    """Queries by id. Equal predicates are looked at once; those with an equality term only for rows that fulfil it."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, _Entry] = {}
+        self._entries: dict[Predicate, _Entry] = {}
+        self._columns: dict[Field, _Column] = {}
+        self._others: dict[_Entry, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._by_id
+
+    def add(self, id: str, predicate: Predicate) -> None:
+        """Put a query in; one of the same id is replaced."""
+        self.remove(id)
+        entry = self._entries.get(predicate)
+        if entry is None:
+            entry = self._entries[predicate] = _Entry(predicate)
+            self._place(entry)
+        entry.ids.add(id)
+        self._by_id[id] = entry
+
+    def remove(self, id: str) -> None:
+        """Take a query out, if it is in."""
+        entry = self._by_id.pop(id, None)
+        if entry is None:
+            return
+        entry.ids.discard(id)
+        if not entry.ids:
+            del self._entries[entry.predicate]
+            self._displace(entry)
+
+    def matching(self, row: Mapping[str, object], now_ms: int) -> set[str]:
+        """The ids of the queries that a row matches at a time."""
+        found: set[str] = set()
+        for entries in self._candidates(row):
+            for entry in entries:
+                if entry.predicate.matches(row, now_ms):
+                    found |= entry.ids
+        return found
+
+    def next_changes(self, row: Mapping[str, object], now_ms: int) -> dict[str, int]:
+        """When the answers for a row change by the clock alone: id → `next_change`, where there is one."""
+        found: dict[str, int] = {}
+        for entries in self._candidates(row):
+            for entry in entries:
+                if entry.predicate.clock and (at := entry.predicate.next_change(row, now_ms)) is not None:
+                    found.update(dict.fromkeys(entry.ids, at))
+        return found
+
+    def _candidates(self, row: Mapping[str, object]) -> Iterator[Iterable[_Entry]]:
+        """The entries whose equality term the row fulfils, or that have none."""
+        yield self._others
+        for column in self._columns.values():
+            yield column.by_value.get(column.read(row), ())
+
+    def _place(self, entry: _Entry) -> None:
+        if entry.field is None:
+            self._others[entry] = None
+            return
+        column = self._columns.setdefault(entry.field, _Column(entry.field))
+        for value in entry.predicate.terms[entry.field]:
+            column.by_value.setdefault(value, {})[entry] = None
+
+    def _displace(self, entry: _Entry) -> None:
+        if entry.field is None:
+            del self._others[entry]
+            return
+        column = self._columns[entry.field]
+        for value in entry.predicate.terms[entry.field]:
+            entries = column.by_value[value]
+            del entries[entry]
+            if not entries:
+                del column.by_value[value]
+        if not column.by_value:
+            del self._columns[entry.field]

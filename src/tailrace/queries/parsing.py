@@ -1,0 +1,29 @@
+"""From the text of a query to its predicate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailrace.catalog import Column
+from tailrace.queries import syntax
+from tailrace.queries.conditions import Conditions
+from tailrace.queries.error import QueryError
+from tailrace.queries.limits import MAX_COST
+from tailrace.queries.predicate import Predicate
+from tailrace.queries.tokens import check
+from tailrace.queries.values import Values
+
+
+def parse(text: str, columns: Sequence[Column]) -> Predicate:
+    """The predicate that a text spells on rows with these columns, those of the key too; raises QueryError only."""
+    condition = Conditions(Values(columns)).read(syntax.read(text))
+    predicate = Predicate.of(condition)
+    if predicate.cost > MAX_COST:
+        raise QueryError(
+            expected=f"a query that costs at most {MAX_COST} comparisons per row",
+            got=str(predicate.cost),
+            remedy="Put values of one column into a list: status in ('a', 'b').",
+        )
+    # What stands for the query elsewhere must be readable there.
+    check(predicate.text)
+    return predicate

@@ -1,0 +1,113 @@
+"""The index of queries: it finds what matches, looks at candidates only, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tailrace.catalog import Column
+from tailrace.queries import Predicate, QueryIndex, parse
+
+COLUMNS = (
+    Column("client_id", "string"),
+    Column("status", "string"),
+    Column("total", "double"),
+    Column("n", "int"),
+    Column("at", "struct<city:string>"),
+)
+ROW = {"client_id": "c7", "status": "open", "total": 10.0, "n": 7, "at": {"city": "Bern"}}
+
+
+def index_of(**queries: str) -> QueryIndex:
+    index = QueryIndex()
+    for id, query in queries.items():
+        index.add(id, parse(query, COLUMNS))
+    return index
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The predicates that are asked from now on."""
+    looked, plain = [], Predicate.matches
+
+    def noted(self: Predicate, row: Mapping[str, object], now_ms: int) -> bool:
+        looked.append(self.text)
+        return plain(self, row, now_ms)
+
+    monkeypatch.setattr(Predicate, "matches", noted)
+    return looked
+
+
+def test_queries_are_found_by_what_they_ask() -> None:
+    index = index_of(
+        a="client_id = 'c7'",
+        b="client_id = 'c8'",
+        c="status in ('open', 'new') and total > 5",
+        d="status in ('open', 'new') and total > 50",
+        e="total > 5",
+        f="n = 7 or n = 8",
+        g="at.city = 'Bern'",
+        h="status = 'open' and status = 'new'",
+        i="n = 7.5",
+        j="true",
+    )
+    assert index.matching(ROW, 0) == {"a", "c", "e", "f", "g", "j"}
+    assert index.matching({}, 0) == {"j"}
+
+
+def test_of_many_queries_only_the_candidates_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_of(**{f"q{i}": f"client_id = 'c{i}' and total > 5" for i in range(1000)})
+    index.add("in", parse("n in (6, 7, 8)", COLUMNS))
+    index.add("other", parse("total < 5", COLUMNS))
+    looked = looked_at(monkeypatch)
+    assert index.matching(ROW, 0) == {"q7", "in"}
+    assert sorted(looked) == ["client_id = 'c7' and total > 5", "n in (6, 7, 8)", "total < 5"]
+
+
+def test_a_query_is_found_by_the_column_that_it_allows_the_fewest_values_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_of(
+        a="client_id = 'c8' and status in ('open', 'new')", b="client_id in ('c7', 'c8') and status = 'new'"
+    )
+    looked = looked_at(monkeypatch)
+    assert index.matching(ROW, 0) == set()
+    assert looked == []
+
+
+def test_equal_predicates_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_of(a="total > 5 and n = 7", b="n = 7 AND 5 < total", c="total > 5", d="total>5")
+    looked = looked_at(monkeypatch)
+    assert index.matching(ROW, 0) == {"a", "b", "c", "d"}
+    assert sorted(looked) == ["n = 7 and total > 5", "total > 5"]
+
+
+def test_a_query_can_be_replaced_and_removed_and_leaves_nothing_behind() -> None:
+    index = index_of(a="client_id = 'c7'", b="client_id = 'c7'", c="total > 5")
+    index.add("a", parse("total > 50", COLUMNS))
+    assert index.matching(ROW, 0) == {"b", "c"}
+    assert len(index) == 3 and "a" in index
+    for id in ("a", "b", "c", "c", "unknown"):
+        index.remove(id)
+    assert len(index) == 0 and index.matching(ROW, 0) == set()
+    assert all(not held for held in vars(index).values())
+
+
+def test_an_id_that_is_added_again_stays() -> None:
+    index = index_of(a="n = 7")
+    index.add("a", parse("n = 7", COLUMNS))
+    assert index.matching(ROW, 0) == {"a"}
+
+
+def test_the_clock_of_every_query_that_a_row_may_yet_enter_or_leave_is_told() -> None:
+    columns = (*COLUMNS, Column("starts_at", "timestamp"))
+    index = QueryIndex()
+    for id, query in {
+        "enters": "client_id = 'c7' and starts_at <= now()",
+        "leaves": "starts_at > now()",
+        "other client": "client_id = 'c8' and starts_at <= now()",
+        "no clock": "client_id = 'c7'",
+        "never": "total > 50 and starts_at <= now()",
+    }.items():
+        index.add(id, parse(query, columns))
+    row = {**ROW, "starts_at": "1970-01-01T00:00:01.000Z"}
+    assert index.next_changes(row, 0) == {"enters": 1000, "leaves": 1000}
+    assert index.next_changes(row, 1000) == {}
