@@ -1,4 +1,4 @@
-"""Changelog → Redis: records per second for views and feeds, restore time and memory, against writing by hand.
+"""Changelog → Redis: records per second, restore time and memory, against writing by hand.
 
 A real broker, a real Redis without persistence, and real processes. Contenders take turns, never two at once. Their
 changelog is filled before.
@@ -75,6 +75,7 @@ class Bench:
         self.failed = 0
         self.found: dict[str, list[Measured]] = defaultdict(list)
         self._console, self._place, self._rounds = console, place, rounds
+        # Feeds are not measured yet.
         self._figures: dict[str, Any] = {"feeds_per_s": None}
         self._limits: list[float] = []
 

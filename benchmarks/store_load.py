@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
-from tailrace.catalog import APP_RECORD, Catalog, CatalogFeed, CatalogView, Column, catalog_topic
+from tailrace.catalog import APP_RECORD, Catalog, CatalogView, Column, catalog_topic
 from tailrace.kafka.catalog_topic import CatalogWriter
-from tailrace.kafka.topics import COMPACTED, EVENTS, Topics
+from tailrace.kafka.topics import COMPACTED, Topics
 
 PARTITIONS = 4
 _KEY = (Column("movie_id", "bigint"),)
@@ -18,7 +18,7 @@ _KEY = (Column("movie_id", "bigint"),)
 
 @dataclass(frozen=True)
 class Load:
-    """An app of one view or feed, whose changelog holds `records` changes of `keys` keys."""
+    """An app of one view, whose changelog holds `records` changes of `keys` keys."""
 
     app: str
     changelog: str
@@ -31,25 +31,21 @@ class Load:
         return f"tailrace:{self.app}"
 
 
-def load(kafka: str, app: str, records: int, keys: int, *, feed: bool = False) -> Load:
+def load(kafka: str, app: str, records: int, keys: int) -> Load:
     """Fill a changelog with rows of about 150 bytes; where there are as many keys as records, each comes once."""
     topics, name = Topics(kafka), f"{app}-ratings"
     topics.create(catalog_topic(app), partitions=1, replication=1, config=COMPACTED)
-    topics.create(name, partitions=PARTITIONS, replication=1, config=EVENTS if feed else COMPACTED)
+    topics.create(name, partitions=PARTITIONS, replication=1, config=COMPACTED)
     topic_id = topics.describe([name])[name].id
-    if feed:
-        entry = CatalogFeed(name, name, topic_id, PARTITIONS, 1, _KEY, (), {})
-        catalog = Catalog(app, {}, {name: entry})
-    else:
-        catalog = Catalog(app, {name: CatalogView(name, name, topic_id, PARTITIONS, 1, _KEY, (), {})})
+    catalog = Catalog(app, {name: CatalogView(name, name, topic_id, PARTITIONS, 1, _KEY, (), {})})
     writer = CatalogWriter(kafka, catalog_topic(app))
     writer.put(APP_RECORD, catalog.encode())
     writer.flush()
-    _fill(kafka, name, records, keys, feed=feed)
+    _fill(kafka, name, records, keys)
     return Load(app, name, records, keys)
 
 
-def _fill(kafka: str, topic: str, records: int, keys: int, *, feed: bool) -> None:
+def _fill(kafka: str, topic: str, records: int, keys: int) -> None:
     producer = Producer(
         {
             "bootstrap.servers": kafka,
@@ -64,14 +60,13 @@ def _fill(kafka: str, topic: str, records: int, keys: int, *, feed: bool) -> Non
     for number in range(records):
         key = number if keys == records else chance.randrange(keys)
         versions[key] += 1
-        version = b"%d" % (number if feed else versions[key])
         value = b'{"movie_id":%d,"rating":%.12f,"ratings":%d,"title":"%s","updated":"2026-01-31T12:00:00.000Z"}' % (
             key,
             chance.random() * 10,
             versions[key],
             b"x" * 48,
         )
-        headers = [("g", b"1"), ("v", version), ("t", now)]
+        headers = [("g", b"1"), ("v", b"%d" % versions[key]), ("t", now)]
         while True:
             try:
                 producer.produce(topic, value, key=b"%d" % key, headers=headers)  # type: ignore[arg-type]

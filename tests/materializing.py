@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol, cast
@@ -99,6 +99,13 @@ class Changelog:
         self._producer.produce(self.view, value, key=key, headers=headers)  # type: ignore[arg-type]
         assert self._producer.flush(30) == 0
 
+    def put_many(self, changes: Iterable[tuple[bytes, int, bytes | None]]) -> None:
+        """Write changes (key, version, value) and wait until the broker has all of them."""
+        for key, version, value in changes:
+            headers = Change(key, value, 1, version, 0, -1).headers()
+            self._producer.produce(self.view, value, key=key, headers=headers)  # type: ignore[arg-type]
+        assert self._producer.flush(30) == 0
+
     def ends(self) -> dict[int, int]:
         """Per partition the offset of the last record; -1 where there is none."""
         consumer = self._consumer()
@@ -169,15 +176,21 @@ class App(Protocol):
 
 @contextmanager
 def running(
-    log: App, url: str, *, patience: float = 30.0, tombstones: float = 86_400.0, grace: float = 0.5
+    log: App,
+    url: str,
+    *,
+    patience: float = 30.0,
+    tombstones: float = 86_400.0,
+    grace: float = 0.5,
+    most: int = 8000,
 ) -> Iterator[Materializer]:
     """A materializer that steps in a thread of its own.
 
-    `patience` and `tombstones` are as for `Upkeep`, `grace` is for listeners that register again.
+    Settings are as for `Upkeep` and `Changelogs`; `grace` is for listeners that register again.
     """
     writer = Writer(url, log.prefix)
     reader = CatalogReader(log.broker.address, catalog_topic(log.app))
-    changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer")
+    changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer", most=most)
     counters = Counters()
     catalog = CatalogCopy(reader, writer)
     upkeep = Upkeep(

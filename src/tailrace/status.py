@@ -18,12 +18,16 @@ from tailrace.catalog import (
 )
 from tailrace.errors import TopicError, Unreachable
 from tailrace.kafka.catalog_topic import read_records
+from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.groups import Group
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.backlog import backlog
 from tailrace.settings import Settings
 from tailrace.store.keys import default_prefix
 from tailrace.store.writer import Unavailable, Writer
+
+# Why a record of a changelog is a dead letter.
+NOT_APPLIED = "not-applied"
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,10 @@ class ViewStatus:
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """How many records of a topic could not be used, by reason; up to `behind` records before its end."""
+    """How many records of a topic could not be used, by reason; up to `behind` records before its end.
+
+    Those of a changelog are counted on its dead-letter topic: as many as that still holds.
+    """
 
     topic: str
     letters: Mapping[str, int]
@@ -120,12 +127,16 @@ def _view_status(
 def _dead_letters(catalog: Catalog, records: Mapping[str, bytes], topics: Topics, servers: str) -> list[DeadLetters]:
     found = [Progress.decode(value) for key, value in records.items() if key.startswith(DEAD_LETTER_RECORDS)]
     counts = {name: topic.partitions for name, topic in topics.describe([one.view for one in found]).items()}
+    known = {one.view for one in found}
+    kept = {view.changelog: dead_letter_topic(view.changelog) for view in catalog.views.values()}
+    made = topics.describe([name for changelog, name in kept.items() if changelog not in known])
     group = Group(servers, f"tailrace.{catalog.app}.status")
     try:
         bounds = group.bounds(counts)
+        letters = group.bounds({name: topic.partitions for name, topic in made.items()})
     finally:
         group.close()
-    return [
+    of_topics = [
         DeadLetters(
             one.view,
             {reason: count for reason, count in one.skipped.items() if count},
@@ -134,6 +145,12 @@ def _dead_letters(catalog: Catalog, records: Mapping[str, bytes], topics: Topics
         for one in sorted(found, key=lambda one: one.view)
         if one.view in bounds
     ]
+    of_changelogs = [
+        DeadLetters(changelog, {NOT_APPLIED: sum(end - first for first, end in letters[name].values())}, 0)
+        for changelog, name in sorted(kept.items())
+        if name in letters
+    ]
+    return of_topics + of_changelogs
 
 
 def _age(

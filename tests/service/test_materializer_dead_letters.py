@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from tailrace.dev.broker import Broker
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import Topics
 from tailrace.partitions import partition_of
+from tailrace.settings import Settings
+from tailrace.status import DeadLetters, status
 
 
 @pytest.fixture
@@ -71,6 +74,10 @@ def test_a_record_that_is_no_change_is_kept_as_it_was_with_where_and_why_and_onl
         assert int(said["partition"]) == partition_of(b"\x00odd", PARTITIONS) and int(said["offset"]) >= 1
         assert "'g'" in said["error"] and int(said["timestamp"]) > 1_600_000_000_000
         assert (other.key(), other.value()) == (b"a", None)
+        addresses = Namespace(kafka=log.broker.address, redis=server.url, prefix=log.prefix)
+        assert status(log.app, Settings.read(addresses, {})).dead_letters == [
+            DeadLetters(log.view, {"not-applied": 2}, 0)
+        ]
         ends = log.ends()
         eventually(lambda: committed(log) == {n: end + 1 for n, end in ends.items()}, "the group has committed")
         redis.Redis.from_url(server.url).flushall()

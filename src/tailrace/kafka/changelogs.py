@@ -32,9 +32,10 @@ class Polled:
 
 
 class Changelogs:
-    """A member of the consumer group of an app's materializers."""
+    """A member of the consumer group of an app's materializers; a poll brings at most `most` records."""
 
-    def __init__(self, servers: str, group: str) -> None:
+    def __init__(self, servers: str, group: str, *, most: int = 8000) -> None:
+        self._most = most
         self._polled = Polled()
         self._tombstones = Tombstones(servers)
         self._consumer = Consumer(
@@ -60,15 +61,15 @@ class Changelogs:
             list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
         )
 
-    def poll(self, timeout: float, most: int = 8000) -> Polled:
-        """Wait up to `timeout` seconds for the first record, then take what is there, up to `most`."""
+    def poll(self, timeout: float) -> Polled:
+        """Wait up to `timeout` seconds for the first record, then take what is there, up to a full poll."""
         first = self._consumer.poll(timeout)
         polled, self._polled = self._polled, Polled()
         if first is None:
             return polled
-        # consume() with a timeout would wait for `most` records; with 0 it takes what has been fetched.
-        messages = [first, *self._consumer.consume(most - 1, 0)]
-        polled.full = len(messages) == most
+        # consume() with a timeout would wait for as many records; with 0 it takes what has been fetched.
+        messages = [first, *self._consumer.consume(self._most - 1, 0)]
+        polled.full = len(messages) == self._most
         topic, number, run = "", -1, messages
         for message in messages:
             if message.error() is not None:

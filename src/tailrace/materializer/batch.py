@@ -64,7 +64,7 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
     """
     generations: dict[bytes, dict[bytes, _Newest]] = {}
     newest: dict[bytes, _Newest] = {}
-    generation = b""
+    generation = b"none yet"
     added: list[Change] = []
     refused: list[Refused] = []
     reached = stored
