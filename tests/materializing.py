@@ -18,14 +18,17 @@ from tailrace.dev.broker import Broker
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.changelogs import Changelogs
+from tailrace.kafka.commands_topic import CommandsReader
 from tailrace.kafka.topics import COMPACTED, Topics
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.matching import Matching
 from tailrace.materializer.materializer import Materializer
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.partitions import partition_of
 from tailrace.record import Change, decode_change
 from tailrace.store.keys import PartitionKeys, partition_keys
+from tailrace.store.match_writer import MatchWriter
 from tailrace.store.row import unpack
 from tailrace.store.writer import Writer
 
@@ -147,7 +150,9 @@ def running(log: Changelog, url: str, *, patience: float = 30.0) -> Iterator[Mat
     changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer")
     counters = Counters()
     upkeep = Upkeep(writer, Additions(log.broker.address), counters, patience=patience)
-    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, counters)
+    commands = CommandsReader(log.broker.address, log.app)
+    matching = Matching(commands, MatchWriter(writer), counters)
+    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, matching, counters)
     stop = threading.Event()
 
     def steps() -> None:
@@ -163,6 +168,7 @@ def running(log: Changelog, url: str, *, patience: float = 30.0) -> Iterator[Mat
         thread.join()
         changelogs.close()
         reader.close()
+        commands.close()
         writer.close()
 
 

@@ -9,6 +9,7 @@ For every partition that the group assigns:
    A crash before it repeats the batch; a crash after it is found in step 1. Duplicates are skipped by version.
 4. commit to the group, for lag tools only.
 
+Where a view has live queries, `Matching` takes part in step 3, so that their members change together with the rows.
 Beside that, `Upkeep` hands partitions over to the next build, expires rows and mends what it has added to changelogs.
 
 Whenever the position in Redis is not the one believed (Redis was emptied, rolled back or failed over, or another
@@ -26,6 +27,7 @@ from tailrace.kafka.changelogs import Changelogs, Partition
 from tailrace.materializer.batch import RawRecord, conflate
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.matching import Matching
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.store.writer import Moved, Unavailable, Writer
@@ -41,12 +43,19 @@ class Materializer:
     """One instance; `step` is called in a loop by the process."""
 
     def __init__(
-        self, changelogs: Changelogs, catalog: CatalogCopy, writer: Writer, upkeep: Upkeep, counters: Counters
+        self,
+        changelogs: Changelogs,
+        catalog: CatalogCopy,
+        writer: Writer,
+        upkeep: Upkeep,
+        matching: Matching,
+        counters: Counters,
     ) -> None:
         self._changelogs = changelogs
         self._catalog = catalog
         self._writer = writer
         self._upkeep = upkeep
+        self._matching = matching
         self._counters = counters
         self._views: dict[str, tuple[CatalogView, str]] = {}
         self._open: dict[Partition, OpenPartition] = {}
@@ -60,7 +69,8 @@ class Materializer:
         """Take in the next records, or whatever else is due. Never raises for Redis being away."""
         if self._catalog.follow():
             self._take_catalog(self._catalog.catalog)
-        polled = self._changelogs.poll(timeout)
+        self._matching.follow()
+        polled = self._changelogs.poll(self._matching.due_in(timeout))
         for partition in polled.revoked:
             self._forget(partition)
         self._closed.update(polled.assigned)
@@ -79,7 +89,10 @@ class Materializer:
                         [(m.key(), m.value(), m.headers(), m.offset()) for m in messages],  # type: ignore[misc]
                     )
             for partition, held in list(self._open.items()):
-                if (moved := self._upkeep.tend(held)) is not None:
+                moved = self._upkeep.tend(held)
+                if moved is None:
+                    moved = self._matching.tend(held)
+                if moved is not None:
                     self._lose(partition, held, moved.offset)
             if now >= self._probe_at:
                 self._probe_at = now + _PROBE_EVERY
@@ -122,6 +135,7 @@ class Materializer:
             else:
                 held.entry = known[0]
         self._views = views
+        self._matching.take_catalog(catalog)
 
     def _open_partition(self, partition: Partition) -> None:
         topic, number = partition
@@ -137,7 +151,9 @@ class Materializer:
         anew = stored is not None and stored >= end
         begun = self._writer.begin(view.name, number, lineage, end - 1, generation=view.generation, anew=anew)
         self._changelogs.open(partition, begun.offset + 1)
-        self._open[partition] = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
+        held = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
+        self._matching.opened(held)
+        self._open[partition] = held
         self._closed.discard(partition)
         self._counters.reopened.labels(view.name).inc()
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
@@ -154,7 +170,7 @@ class Materializer:
         if not self._upkeep.mend(held, batch):
             self._close(partition)
             return
-        result = self._writer.apply(*held.place, held.stored, batch.reached, batch.changes)
+        result = self._matching.apply(held, batch)
         if isinstance(result, Moved):
             self._lose(partition, held, result.offset)
             return
@@ -203,10 +219,12 @@ class Materializer:
     def _close(self, partition: Partition) -> None:
         self._changelogs.pause(partition)
         self._open.pop(partition, None)
+        self._matching.closed(partition)
         self._closed.add(partition)
 
     def _forget(self, partition: Partition) -> None:
         self._open.pop(partition, None)
+        self._matching.closed(partition)
         self._closed.discard(partition)
 
     def _wait(self, error: Exception) -> None:

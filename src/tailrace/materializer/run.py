@@ -9,14 +9,17 @@ from tailrace.health import HealthServer
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.kafka.changelogs import Changelogs
+from tailrace.kafka.commands_topic import CommandsReader
 from tailrace.logs import without_password
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.matching import Matching
 from tailrace.materializer.materializer import Materializer
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
 from tailrace.store.keys import default_prefix
+from tailrace.store.match_writer import MatchWriter
 from tailrace.store.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -30,7 +33,9 @@ def run(app: str, settings: Settings) -> int:
     reader = CatalogReader(settings.text("kafka"), catalog_topic(app))
     changelogs = Changelogs(settings.text("kafka"), f"tailrace.{app}.materializer")
     upkeep = Upkeep(writer, Additions(settings.text("kafka")), counters)
-    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, counters)
+    commands = CommandsReader(settings.text("kafka"), app)
+    matching = Matching(commands, MatchWriter(writer), counters)
+    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, matching, counters)
     health = (
         HealthServer(settings.number("health-port"), counters.registry, materializer.reasons)
         if settings.text("health-port")
@@ -43,6 +48,7 @@ def run(app: str, settings: Settings) -> int:
     finally:
         changelogs.close()
         reader.close()
+        commands.close()
         writer.close()
         if health is not None:
             health.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, cast
 
 import redis
@@ -16,6 +15,7 @@ from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.record import Change
 from tailrace.store.keys import PartitionKeys, catalog_key, partition_keys
 from tailrace.store.row import unpack
+from tailrace.store.scripts import script_text
 from tailrace.store.stored import FIELDS, Stored, stored
 
 # What Redis answers while it can't take writes: wait and try again, never skip.
@@ -71,7 +71,7 @@ class Writer:
 
     def script(self, name: str) -> Script:
         """The script in the file of this name; it is loaded when Redis does not know it."""
-        return self.redis.register_script((files("tailrace.store") / f"{name}.lua").read_text())
+        return self.redis.register_script(script_text(name))
 
     def keys(self, view: str, partition: int) -> PartitionKeys:
         """The keys of one partition."""
@@ -92,15 +92,19 @@ class Writer:
         self, view: str, partition: int, lineage: str, expected: int, reached: int, changes: Sequence[Change]
     ) -> Applied | Moved:
         """Apply changes, at most one per key and generation, that lead from the offset `expected` to `reached`."""
+        keys, args = self.batch(view, partition, lineage, expected, reached, changes)
+        return applied(cast(list[Any], self._apply(keys=keys, args=args)))
+
+    def batch(
+        self, view: str, partition: int, lineage: str, expected: int, reached: int, changes: Sequence[Change]
+    ) -> tuple[list[bytes], list[Any]]:
+        """The keys and arguments of `apply.lua`."""
         keys = self.keys(view, partition)
         args: list[Any] = [lineage, expected, reached, keys.channel(lineage, b"")]
         for c in changes:
             meta = b"%d %d %d %d" % (c.generation, c.version, c.offset, c.timestamp)
             args += (c.key, meta, c.value or b"", b"" if c.expires is None else c.expires)
-        result = cast(list[Any], self._apply(keys=keys.all, args=args))
-        if result[0] == b"applied":
-            return Applied(int(result[1]), int(result[2]))
-        return moved(result[1])
+        return keys.all, args
 
     def offsets(self, partitions: Sequence[tuple[str, int, str]]) -> list[int | None]:
         """The stored offset of each (view, partition, lineage); None where the store has no position of the lineage."""
@@ -164,6 +168,11 @@ class Writer:
     def close(self) -> None:
         """Close the connections."""
         self.redis.close()
+
+
+def applied(result: Sequence[Any]) -> Applied | Moved:
+    """What `apply.lua` says."""
+    return Applied(int(result[1]), int(result[2])) if result[0] == b"applied" else moved(result[1])
 
 
 def moved(offset: bytes) -> Moved:
