@@ -29,6 +29,8 @@ SLACK = 60_000
 # How long a key that has left is remembered, in ms.
 REMEMBERED = 3_600_000
 _NOTE_EVERY = 10_000
+# A store that loses a query's keys at once, because its clock is far ahead, is not asked without a pause.
+_PAUSE = 1000
 _MOST = 500
 
 
@@ -49,6 +51,7 @@ class PartitionQueries:
         self._clock = clock
         self._made = made
         self._now = 0
+        self._enlist_at = 0
         self._ended: dict[str, None] = {}
         self._begin_again()
 
@@ -75,10 +78,11 @@ class PartitionQueries:
 
     def due_in(self, longest: float) -> float:
         """For how many seconds, at most so many, nothing is to be done."""
-        if self._waiting or self._ended or self._outdated or self._enlisted or self._enrolment is not None:
+        if self._ended or self._outdated or self._enlisted or self._enrolment is not None:
             return 0.0
-        time = self._timers.next()
-        return longest if time is None else min(longest, max(0.0, (time - self._clock()) / 1000))
+        times = [self._timers.next(), self._enlist_at if self._waiting else None]
+        first = min((time for time in times if time is not None), default=None)
+        return longest if first is None else min(longest, max(0.0, (first - self._clock()) / 1000))
 
     def take(self, view: ViewQueries) -> None:
         """Take queries that were read anew by other columns: each begins from nothing."""
@@ -122,7 +126,7 @@ class PartitionQueries:
         if self._ended:
             self._store.delist(place, self._ended)
             self._ended.clear()
-        if moved is None and self._waiting:
+        if moved is None and self._waiting and now >= self._enlist_at:
             moved = self._enlist(place, now)
         overdue = self._timers.next()
         # A member's timer says when it was last looked at: overdue ones come first.
@@ -220,6 +224,7 @@ class PartitionQueries:
             self._drop(query)
             if query in self._view.queries:
                 self._waiting[query] = None
+                self._enlist_at = self._now + _PAUSE
 
     def _drop(self, query: str) -> None:
         self._modes.pop(query, None)

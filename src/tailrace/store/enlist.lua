@@ -8,6 +8,7 @@
 --
 -- "again": the query has been complete before, with this generation, so its members and those that left are kept, and
 -- are to be looked at once more. Anything else is begun from nothing. Neither is ready before settle.lua says so.
+-- Messages are numbered from the time on, 1024 per ms: so numbers rise, too, when a query is begun again.
 
 local position, index = KEYS[1], KEYS[2]
 local lineage, expected, generation, now = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -18,6 +19,7 @@ if stored[1] ~= lineage then return {'moved', ''} end
 if stored[2] ~= expected or stored[3] ~= generation then return {'moved', stored[2]} end
 
 local found, at, latest = {'enlisted'}, 2, 0
+local first = string.format('%.0f', now * 1024)
 for i = FIRST, #ARGV, WIDTH do
   local query, matches, left = KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]
   at = at + 3
@@ -27,7 +29,7 @@ for i = FIRST, #ARGV, WIDTH do
     found[#found + 1] = 'again'
   else
     redis.call('UNLINK', query, matches, left)
-    redis.call('HSET', query, 'lineage', lineage, 'generation', generation, 'clock', ARGV[i + 1], 'sent', '0')
+    redis.call('HSET', query, 'lineage', lineage, 'generation', generation, 'clock', ARGV[i + 1], 'sent', first)
     found[#found + 1] = 'fresh'
   end
   redis.call('PEXPIREAT', query, ARGV[i + 2])

@@ -16,7 +16,8 @@ node of a cluster:
     tailrace:movies:{rating-averages:0}:queries:<lineage>:<query>  channel, one message per row that comes or goes
 
 A query is named by its predicate's digest. Its keys expire with its last stream. `ready` is the offset at which all its
-members were known, `horizon` the one after which everything that left is still noted, `sent` the number of messages.
+members were known, `horizon` the one after which everything that left is still noted, `sent` the number of the last
+message.
 
 While the next build of a view is being made, its rows wait in `next-rows`, `next-gone` and `next-expiries`. `old-rows`
 holds keys of earlier builds until those that the served build does not have are gone from the changelog, too.

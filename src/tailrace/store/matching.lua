@@ -94,7 +94,7 @@ for n = 1, #queries do
       local before = redis.call('HINCRBY', query, 'sent', #messages) - #messages
       local settled = mode == 'settled' and ' 1 ' or ' 0 '
       for m = 1, #messages do
-        redis.call('PUBLISH', channels .. id, string.format('%d', before + m) .. settled .. messages[m])
+        redis.call('PUBLISH', channels .. id, string.format('%.0f', before + m) .. settled .. messages[m])
       end
       made = made + #messages
     end

@@ -3,8 +3,8 @@
     number settled kind generation version offset timestamp length key json
 
 kind: `row`: a key has entered or changed; `gone`: it has left; `ready`: every member is known, up to the offset.
-number: rises by one with every message of a query in a partition; a gap, or a number that starts again, says that
-messages were missed.
+number: rises by one with every message of a query in a partition, and by more where the query was begun from nothing
+again: a gap says that messages were missed, or that what was known before is not known to the store.
 settled: `1` where who has had every message has seen everything up to the offset. `0` while the members are looked at
 once more: the row is right, but others with lower offsets may follow, so the position stays where it was.
 length: of the key, in bytes. `json` is the row's, and empty where the key has left.

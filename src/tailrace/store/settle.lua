@@ -24,7 +24,7 @@ for i = FIRST, #ARGV do
     redis.call('HSETNX', query, 'horizon', expected)
     redis.call('HSET', query, 'ready', expected)
     local number = redis.call('HINCRBY', query, 'sent', 1)
-    redis.call('PUBLISH', channels .. ARGV[i], string.format('%d', number) .. ' 1 ' .. message)
+    redis.call('PUBLISH', channels .. ARGV[i], string.format('%.0f', number) .. ' 1 ' .. message)
   else
     found[#found + 1] = ARGV[i]
   end

@@ -1,0 +1,231 @@
+"""One partition with live queries on a real Redis, and a client that follows them as a gateway does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import redis
+import redis.asyncio
+
+from querying import iso
+from store_bench import LINEAGE, PLACE
+from tailrace.catalog import CatalogView, Column
+from tailrace.commands import Stream
+from tailrace.materializer.batch import Batch
+from tailrace.materializer.live_queries import LiveQueries
+from tailrace.materializer.open_partition import OpenPartition
+from tailrace.materializer.partition_queries import PartitionQueries
+from tailrace.queries import parse
+from tailrace.record import Change
+from tailrace.store.hand_overs import HandOvers, Served
+from tailrace.store.keys import QueryNames
+from tailrace.store.match_writer import MatchWriter, Place
+from tailrace.store.matches import Matches, Members, NotReady, Reset
+from tailrace.store.message import GONE, READY, ROW, Message, unpack_message
+from tailrace.store.writer import Applied, Moved, Writer
+
+COLUMNS = (Column("n", "bigint"), Column("s", "string"), Column("t", "timestamp"))
+START = 1_790_000_000_000
+# Redis goes by its own clock.
+NEVER = 4_000_000_000_000
+
+
+def row(n: int | None, s: str = "a", at: int | None = None) -> bytes:
+    """A row's JSON; `at` is a time in ms after the start."""
+    return json.dumps({"n": n, "s": s, "t": None if at is None else iso(START + at)}).encode()
+
+
+def digest(text: str) -> str:
+    """What a query is named by."""
+    return parse(text, COLUMNS).digest
+
+
+class Reading:
+    """The gateway's reader, called from tests that do not run in an event loop."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._runner = asyncio.Runner()
+        self._client = redis.asyncio.Redis.from_url(url)
+        self._matches = Matches(self._client, prefix)
+
+    def snapshot(self, query: str) -> Members | NotReady:
+        return self._runner.run(self._matches.snapshot(*PLACE, query))
+
+    def suffix(self, query: str, generation: int, after: int) -> Members | NotReady | Reset:
+        return self._runner.run(self._matches.suffix(*PLACE, query, generation, after))
+
+    def close(self) -> None:
+        self._runner.run(self._client.aclose())
+        self._runner.close()
+
+
+class QueryBench:
+    """One partition that serves generation 1, and one instance that evaluates its queries."""
+
+    def __init__(self, url: str, prefix: str, *, most_left: int = 1000) -> None:
+        self.writer = Writer(url, prefix)
+        self.store = MatchWriter(self.writer, most_left=most_left)
+        self.client = redis.Redis.from_url(url)
+        self.names = QueryNames(prefix, "v", 0)
+        self.now = START
+        self.live = LiveQueries()
+        self.live.set_views({"v": COLUMNS})
+        self.entry = CatalogView("v", "v", "id", 1, 1, (), COLUMNS, {})
+        begun = self.writer.begin(*PLACE, -1, generation=1)
+        self.held = OpenPartition(self.entry, 0, LINEAGE, begun.offset, -1, 1)
+        self.queries = self.evaluating()
+        self._listener = self.client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+        self._listener.psubscribe(self.names.index + b":*")
+        self._heard(b"begun")
+
+    def evaluating(self) -> PartitionQueries:
+        """What an instance that opens the partition has."""
+        return PartitionQueries(self.held, self.live.views["v"], self.store, lambda: self.now)
+
+    def open(self, stream: str, text: str, *, expires: int = NEVER) -> None:
+        """Open a stream over a query, or refresh it."""
+        self.live.put(Stream(stream, "v", None, text, True, expires))
+        self.tell()
+
+    def end(self, stream: str) -> None:
+        self.live.end(stream)
+        self.tell()
+
+    def tell(self) -> None:
+        for queries in self.live.take_changed().values():
+            for query in queries:
+                self.queries.changed(query)
+
+    def put(self, *changes: tuple[bytes, int, bytes | None], generation: int | None = None) -> Applied | Moved:
+        """Apply (key, version, value) at the next offsets, as one batch."""
+        batch = self.batch(*changes, generation=generation)
+        result = self.queries.apply(batch) if self.queries.active else self.blindly(batch)
+        if not isinstance(result, Moved):
+            self.held.stored = batch.reached
+        return result
+
+    def batch(self, *changes: tuple[bytes, int, bytes | None], generation: int | None = None) -> Batch:
+        made = [
+            Change(key, value, generation or self.held.generation, version, 7, self.held.stored + 1 + n)
+            for n, (key, version, value) in enumerate(changes)
+        ]
+        return Batch(made, self.held.stored + len(made), len(made), [], [])
+
+    def blindly(self, batch: Batch) -> Applied | Moved:
+        """Apply a batch as an instance does that knows of no query."""
+        return self.writer.apply(*PLACE, self.held.stored, batch.reached, batch.changes)
+
+    def reopen(self) -> None:
+        """Let another instance take the partition over."""
+        self.store.unsettle(Place(*PLACE, self.held.stored, self.held.generation))
+        self.queries = self.evaluating()
+
+    def hand_over(self, generation: int) -> None:
+        """Serve the next generation, whose rows were kept back."""
+        hand_overs = HandOvers(self.writer)
+        found = hand_overs.old_keys(*PLACE, self.held.generation, 0, 1000)
+        if found.keys:
+            hand_overs.forget("v", 0, found.keys)
+        assert hand_overs.serve(*PLACE, generation, -1) == Served()
+        self.held.generation = generation
+
+    def settle(self) -> None:
+        """Do all that is due."""
+        for _ in range(1000):
+            assert self.queries.tend() is None
+            if self.queries.due_in(1.0) > 0:
+                return
+        raise AssertionError("the instance does not come to rest")
+
+    def members(self, text: str) -> dict[bytes, int]:
+        """The members of a query, with their offsets."""
+        found: Any = self.client.zrange(self.names.of(digest(text)).matches, 0, -1, withscores=True)
+        return {key: int(score) for key, score in found}
+
+    def messages(self) -> list[tuple[str, Message]]:
+        """What was published since the last call: query and message."""
+        return self._heard(b"end")
+
+    def query_keys(self) -> set[bytes]:
+        """Every key of queries that Redis has, by the end of its name."""
+        stem = self.names.index.removesuffix(b"queries")
+        found = self.client.scan_iter(stem.replace(b"{", b"[{]") + b"*", count=1000)
+        names = {name.removeprefix(stem) for name in found}
+        return {name for name in names if name.startswith((b"quer", b"matches", b"left"))}
+
+    def close(self) -> None:
+        self._listener.close()
+        self.client.close()
+        self.writer.close()
+
+    def _heard(self, mark: bytes) -> list[tuple[str, Message]]:
+        found: list[tuple[str, Message]] = []
+        # Whatever was published before the mark comes before it.
+        self.client.publish(cast_channel(self.names.index + b":" + mark), mark)
+        deadline = time.monotonic() + 30
+        while True:
+            assert time.monotonic() < deadline, "the mark comes"
+            message: Any = self._listener.get_message(timeout=1)
+            if message is None:
+                continue
+            if message["data"] == mark:
+                return found
+            found.append((message["channel"].decode().rpartition(":")[2], unpack_message(message["data"])))
+
+
+def cast_channel(name: bytes) -> str:
+    """The client library takes bytes; its types do not say so."""
+    return name.decode()
+
+
+class Follower:
+    """A client's copy of one query, kept as a gateway keeps it: by messages, and by reading after a gap."""
+
+    def __init__(self, reading: Reading, query: str) -> None:
+        self._reading = reading
+        self.query = query
+        self.copy: dict[bytes, bytes] = {}
+        self.position: tuple[int, int] | None = None
+        self.number = -1
+        self.complete = False
+        self.resets = 0
+
+    def receive(self, message: Message) -> None:
+        event = message.event
+        if message.number <= self.number:
+            return
+        if not self.complete or message.number != self.number + 1:
+            self.read()
+            return
+        self.number = message.number
+        if event.kind == ROW:
+            assert event.value is not None
+            self.copy[event.key] = event.value
+        elif event.kind == GONE:
+            self.copy.pop(event.key, None)
+        if message.settled:
+            before = -1 if self.position is None else self.position[1]
+            self.position = (event.generation, max(before, event.offset))
+        assert event.kind in (ROW, GONE, READY)
+
+    def read(self) -> None:
+        """Go on from the position, or from the start."""
+        self.complete = False
+        if self.position is None:
+            found: Members | NotReady | Reset = self._reading.snapshot(self.query)
+            self.copy.clear()
+        else:
+            found = self._reading.suffix(self.query, *self.position)
+            if isinstance(found, Reset):
+                self.position = None
+                self.resets += 1
+                return self.read()
+        if isinstance(found, Members):
+            for key in found.left:
+                self.copy.pop(key, None)
+            self.copy.update({key: held.value for key, held in found.rows.items() if held.value is not None})
+            self.position, self.number, self.complete = (found.generation, found.offset), found.number, True
+        return None
