@@ -1,14 +1,12 @@
-"""One partition with live queries on a real Redis, and a client that follows them as a gateway does."""
+"""One partition with live queries on a real Redis, evaluated without a broker."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from typing import Any
 
 import redis
-import redis.asyncio
 
 from querying import iso
 from store_bench import LINEAGE, PLACE
@@ -23,8 +21,7 @@ from tailrace.record import Change
 from tailrace.store.hand_overs import HandOvers, Served
 from tailrace.store.keys import QueryNames
 from tailrace.store.match_writer import MatchWriter, Place
-from tailrace.store.matches import Matches, Members, NotReady, Reset
-from tailrace.store.message import GONE, READY, ROW, Message, unpack_message
+from tailrace.store.message import Message, unpack_message
 from tailrace.store.writer import Applied, Moved, Writer
 
 COLUMNS = (Column("n", "bigint"), Column("s", "string"), Column("t", "timestamp"))
@@ -41,25 +38,6 @@ def row(n: int | None, s: str = "a", at: int | None = None) -> bytes:
 def digest(text: str) -> str:
     """What a query is named by."""
     return parse(text, COLUMNS).digest
-
-
-class Reading:
-    """The gateway's reader, called from tests that do not run in an event loop."""
-
-    def __init__(self, url: str, prefix: str) -> None:
-        self._runner = asyncio.Runner()
-        self._client = redis.asyncio.Redis.from_url(url)
-        self._matches = Matches(self._client, prefix)
-
-    def snapshot(self, query: str) -> Members | NotReady:
-        return self._runner.run(self._matches.snapshot(*PLACE, query))
-
-    def suffix(self, query: str, generation: int, after: int) -> Members | NotReady | Reset:
-        return self._runner.run(self._matches.suffix(*PLACE, query, generation, after))
-
-    def close(self) -> None:
-        self._runner.run(self._client.aclose())
-        self._runner.close()
 
 
 class QueryBench:
@@ -92,6 +70,8 @@ class QueryBench:
 
     def end(self, stream: str) -> None:
         self.live.end(stream)
+        # No query ends and begins again within a millisecond.
+        self.now += 1
         self.tell()
 
     def tell(self) -> None:
@@ -164,7 +144,7 @@ class QueryBench:
     def _heard(self, mark: bytes) -> list[tuple[str, Message]]:
         found: list[tuple[str, Message]] = []
         # Whatever was published before the mark comes before it.
-        self.client.publish(cast_channel(self.names.index + b":" + mark), mark)
+        self.client.publish((self.names.index + b":" + mark).decode(), mark)
         deadline = time.monotonic() + 30
         while True:
             assert time.monotonic() < deadline, "the mark comes"
@@ -174,58 +154,3 @@ class QueryBench:
             if message["data"] == mark:
                 return found
             found.append((message["channel"].decode().rpartition(":")[2], unpack_message(message["data"])))
-
-
-def cast_channel(name: bytes) -> str:
-    """The client library takes bytes; its types do not say so."""
-    return name.decode()
-
-
-class Follower:
-    """A client's copy of one query, kept as a gateway keeps it: by messages, and by reading after a gap."""
-
-    def __init__(self, reading: Reading, query: str) -> None:
-        self._reading = reading
-        self.query = query
-        self.copy: dict[bytes, bytes] = {}
-        self.position: tuple[int, int] | None = None
-        self.number = -1
-        self.complete = False
-        self.resets = 0
-
-    def receive(self, message: Message) -> None:
-        event = message.event
-        if message.number <= self.number:
-            return
-        if not self.complete or message.number != self.number + 1:
-            self.read()
-            return
-        self.number = message.number
-        if event.kind == ROW:
-            assert event.value is not None
-            self.copy[event.key] = event.value
-        elif event.kind == GONE:
-            self.copy.pop(event.key, None)
-        if message.settled:
-            before = -1 if self.position is None else self.position[1]
-            self.position = (event.generation, max(before, event.offset))
-        assert event.kind in (ROW, GONE, READY)
-
-    def read(self) -> None:
-        """Go on from the position, or from the start."""
-        self.complete = False
-        if self.position is None:
-            found: Members | NotReady | Reset = self._reading.snapshot(self.query)
-            self.copy.clear()
-        else:
-            found = self._reading.suffix(self.query, *self.position)
-            if isinstance(found, Reset):
-                self.position = None
-                self.resets += 1
-                return self.read()
-        if isinstance(found, Members):
-            for key in found.left:
-                self.copy.pop(key, None)
-            self.copy.update({key: held.value for key, held in found.rows.items() if held.value is not None})
-            self.position, self.number, self.complete = (found.generation, found.offset), found.number, True
-        return None

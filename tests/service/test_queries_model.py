@@ -9,7 +9,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from query_bench import COLUMNS, Follower, QueryBench, Reading, digest, row
+from query_bench import COLUMNS, QueryBench, digest, row
+from query_following import Follower, Reading
+from store_bench import LINEAGE
 from tailrace.dev.redis_server import RedisServer
 from tailrace.queries import parse
 from tailrace.store.writer import Applied
@@ -73,7 +75,7 @@ class History:
 
     def open(self, text: str) -> None:
         self.bench.open(text, text)
-        self.followers.setdefault(text, Follower(self.reading, digest(text)))
+        self.followers.setdefault(text, Follower(self.reading, 0, digest(text)))
 
     def end(self, text: str) -> None:
         self.bench.end(text)
@@ -147,7 +149,7 @@ def test_every_copy_equals_the_rows_that_match(
     redis_server: RedisServer, fresh: str, history: list[tuple[str, Any]], most_left: int
 ) -> None:
     prefix = f"test:{fresh}.{next(_numbers)}"
-    reading = Reading(redis_server.url, prefix)
+    reading = Reading(redis_server.url, prefix, "v", LINEAGE)
     bench = QueryBench(redis_server.url, prefix, most_left=most_left)
     try:
         found = History(bench, reading)

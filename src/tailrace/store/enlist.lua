@@ -8,7 +8,8 @@
 --
 -- "again": the query has been complete before, with this generation, so its members and those that left are kept, and
 -- are to be looked at once more. Anything else is begun from nothing. Neither is ready before settle.lua says so.
--- Messages are numbered from the time on, 1024 per ms: so numbers rise, too, when a query is begun again.
+-- Messages are numbered from the time on, 1024 per ms, or from where they were: numbers rise, and leave a gap, also where a
+-- query is begun again that the store has lost.
 
 local position, index = KEYS[1], KEYS[2]
 local lineage, expected, generation, now = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -19,15 +20,15 @@ if stored[1] ~= lineage then return {'moved', ''} end
 if stored[2] ~= expected or stored[3] ~= generation then return {'moved', stored[2]} end
 
 local found, at, latest = {'enlisted'}, 2, 0
-local first = string.format('%.0f', now * 1024)
 for i = FIRST, #ARGV, WIDTH do
   local query, matches, left = KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]
   at = at + 3
-  local held = redis.call('HMGET', query, 'lineage', 'generation', 'horizon')
+  local held = redis.call('HMGET', query, 'lineage', 'generation', 'horizon', 'sent')
   if held[1] == lineage and held[2] == generation and held[3] then
     redis.call('HDEL', query, 'ready')
     found[#found + 1] = 'again'
   else
+    local first = string.format('%.0f', math.max(now * 1024, tonumber(held[4] or '0') + 1))
     redis.call('UNLINK', query, matches, left)
     redis.call('HSET', query, 'lineage', lineage, 'generation', generation, 'clock', ARGV[i + 1], 'sent', first)
     found[#found + 1] = 'fresh'
