@@ -40,7 +40,7 @@ Rows = dict[bytes, tuple[int, int, bytes | None]]
 class Changelog:
     """An app with one view, its changelog and its catalog written by hand."""
 
-    def __init__(self, broker: Broker, fresh: str) -> None:
+    def __init__(self, broker: Broker, fresh: str, columns: tuple[Column, ...] = ()) -> None:
         self.app = f"app-{fresh}"
         self.view = f"view-{fresh}"
         self.prefix = f"test:{fresh}"
@@ -51,7 +51,7 @@ class Changelog:
         topics.create(self.view, partitions=PARTITIONS, replication=1, config=COMPACTED)
         topic_id = topics.describe([self.view])[self.view].id
         self._catalogs = CatalogWriter(broker.address, catalog_topic(self.app))
-        self.entry = CatalogView(self.view, self.view, topic_id, PARTITIONS, 1, (Column("k", "string"),), (), {})
+        self.entry = CatalogView(self.view, self.view, topic_id, PARTITIONS, 1, (Column("k", "string"),), columns, {})
         self.name_build(1)
 
     def name_build(self, generation: int, *, next: int | None = None, since: Mapping[int, int] | None = None) -> None:
