@@ -132,9 +132,27 @@ class QueryBench:
     def query_keys(self) -> set[bytes]:
         """Every key of queries that Redis has, by the end of its name."""
         stem = self.names.index.removesuffix(b"queries")
-        found = self.client.scan_iter(stem.replace(b"{", b"[{]") + b"*", count=1000)
-        names = {name.removeprefix(stem) for name in found}
+        names = {name.removeprefix(stem) for name in self.client.scan_iter(self._pattern(), count=1000)}
         return {name for name in names if name.startswith((b"quer", b"matches", b"left"))}
+
+    def dump(self) -> dict[bytes, tuple[int, bytes]]:
+        """Every key of the partition, with how long it lives."""
+        found: dict[bytes, tuple[int, bytes]] = {}
+        for name in self.client.scan_iter(self._pattern(), count=1000):
+            data: Any = self.client.dump(name)
+            ttl: Any = self.client.pttl(name)
+            found[name] = (max(0, ttl), data)
+        return found
+
+    def load(self, dump: dict[bytes, tuple[int, bytes]]) -> None:
+        """Let the partition have these keys alone."""
+        for name in self.client.scan_iter(self._pattern(), count=1000):
+            self.client.delete(name)
+        for name, (ttl, data) in dump.items():
+            self.client.restore(name, ttl, data)
+
+    def _pattern(self) -> bytes:
+        return self.names.index.removesuffix(b"queries").replace(b"{", b"[{]") + b"*"
 
     def close(self) -> None:
         self._listener.close()

@@ -7,7 +7,7 @@ import asyncio
 import redis.asyncio
 
 from tailrace.store.matches import Matches, Members, NotReady, Reset
-from tailrace.store.message import GONE, READY, ROW, Message
+from tailrace.store.message import GONE, READY, ROW, Event, Message
 
 
 class Reading:
@@ -48,9 +48,9 @@ class Follower:
 
     def receive(self, message: Message) -> None:
         event = message.event
-        if message.number <= self.number:
+        if message.number <= self.number and event.kind != READY:
             return
-        if not self.complete or message.number != self.number + 1:
+        if not self.complete or message.number != self.number + 1 or self.is_other(event):
             self.read()
             return
         self.number = message.number
@@ -63,6 +63,13 @@ class Follower:
             before = -1 if self.position is None else self.position[1]
             self.position = (event.generation, max(before, event.offset))
         assert event.kind in (ROW, GONE, READY)
+
+    def is_other(self, event: Event) -> bool:
+        """Whether a message is from a store that does not know of this client's position."""
+        if self.position is None:
+            return False
+        generation, offset = self.position
+        return event.generation != generation or (event.kind == READY and offset > event.version)
 
     def read(self) -> None:
         """Go on from the position, or from the start."""

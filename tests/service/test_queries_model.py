@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from query_bench import COLUMNS, QueryBench, digest, row
 from query_following import Follower, Reading
-from store_bench import LINEAGE
+from store_bench import LINEAGE, PLACE
 from tailrace.dev.redis_server import RedisServer
 from tailrace.queries import parse
-from tailrace.store.writer import Applied
+from tailrace.record import Change
+from tailrace.store.writer import Applied, Begun
 
 PLAIN = ["n > 2", "s = 'a'", "n between 1 and 3 and s <> 'b'", "true", "n is null or s = 'b'"]
 CLOCKS = ["t > now() and t - now() <= interval '2 seconds'", "t <= now() and s = 'a'"]
@@ -38,6 +39,9 @@ actions = st.one_of(
     st.tuples(st.just("away"), st.sampled_from(QUERIES)),
     st.tuples(st.just("reopen"), st.lists(changes, max_size=2)),
     st.tuples(st.just("hand-over"), changes),
+    st.tuples(st.just("save"), st.none()),
+    st.tuples(st.just("roll-back"), st.none()),
+    st.tuples(st.just("lose"), st.none()),
     st.tuples(st.just("quiet"), st.none()),
 )
 
@@ -52,6 +56,9 @@ class History:
         self.followers: dict[str, Follower] = {}
         self.gone_away: set[str] = set()
         self.replaced = False
+        self.log: list[Change] = []
+        self.saved: dict[bytes, tuple[int, bytes]] | None = None
+        self.saved_at = -1
 
     def act(self, action: str, what: Any) -> None:
         getattr(self, action.replace("-", "_"))(what)
@@ -59,8 +66,8 @@ class History:
 
     def put(self, found: dict[bytes, tuple[int, bytes | None]]) -> None:
         made = self.made(found)
-        result = self.bench.put(*made)
-        assert result == Applied(self.take(made))
+        self.log += self.bench.batch(*made).changes
+        assert self.bench.put(*made) == Applied(self.take(made))
 
     def made(self, found: dict[bytes, tuple[int, bytes | None]]) -> list[tuple[bytes, int, bytes | None]]:
         return [(key, max(0, self.rows.get(key, (0, None))[0] + by), value) for key, (by, value) in found.items()]
@@ -101,16 +108,48 @@ class History:
         for found in blind:
             made = self.made(found)
             batch = self.bench.batch(*made)
+            self.log += batch.changes
             assert self.bench.blindly(batch) == Applied(self.take(made))
             self.bench.held.stored = batch.reached
 
     def hand_over(self, found: dict[bytes, tuple[int, bytes | None]]) -> None:
         generation = self.bench.held.generation + 1
         made = [(key, max(0, by), value) for key, (by, value) in found.items()]
+        self.log = self.bench.batch(*made, generation=generation).changes
+        self.saved = None
         self.bench.put(*made, generation=generation)
         self.rows.clear()
         self.take(made)
         self.bench.hand_over(generation)
+
+    def save(self, _: None) -> None:
+        """What Redis writes to its disk."""
+        self.saved, self.saved_at = self.bench.dump(), self.bench.held.stored
+
+    def roll_back(self, _: None) -> None:
+        """Redis comes back as it was saved, and is brought up to date from the compacted changelog."""
+        if self.saved is not None:
+            self.restore(self.saved, self.saved_at)
+
+    def lose(self, _: None) -> None:
+        """Redis comes back empty."""
+        self.restore({}, -1)
+
+    def restore(self, dump: dict[bytes, tuple[int, bytes]], at: int) -> None:
+        bench, end = self.bench, self.bench.held.stored
+        bench.load(dump)
+        # That takes longer than a millisecond.
+        bench.now += 1
+        begun = bench.writer.begin(*PLACE, end, generation=bench.held.generation)
+        assert begun == Begun(at, bench.held.generation)
+        bench.held.stored, self.replaced = at, True
+        bench.reopen()
+        compacted: dict[bytes, Change] = {}
+        for change in self.log:
+            if change.offset > at and (change.key not in compacted or change.rank > compacted[change.key].rank):
+                compacted[change.key] = change
+        assert isinstance(bench.writer.apply(*PLACE, at, end, list(compacted.values())), Applied)
+        bench.held.stored = end
 
     def listen(self) -> None:
         for query, message in self.bench.messages():

@@ -21,7 +21,6 @@ from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.outcome import Events, accepted, of_changes, of_clock
 from tailrace.materializer.timers import Timers
 from tailrace.store.match_writer import QUIET, SETTLED, UNSETTLED, Matched, MatchWriter, Outcome, Place
-from tailrace.store.message import ready
 from tailrace.store.writer import Applied, Moved
 
 # How long a query's keys outlive it in the store, in ms: clocks differ, and a refresh need not be written each time.
@@ -168,7 +167,7 @@ class PartitionQueries:
         queries, self._enrolment = list(self._enrolment.queries), None
         for first in range(0, len(queries), _MOST):
             some = queries[first : first + _MOST]
-            lost = self._store.settle(place, some, ready(self._generation, place.offset, now))
+            lost = self._store.settle(place, some, now)
             if isinstance(lost, Moved):
                 return lost
             self._modes.update(dict.fromkeys(some, SETTLED))

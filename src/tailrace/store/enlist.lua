@@ -6,8 +6,9 @@
 --
 -- Returns {"enlisted", "fresh" or "again" per query} or {"moved", stored offset}: nothing was written.
 --
--- "again": the query has been complete before, with this generation, so its members and those that left are kept, and
--- are to be looked at once more. Anything else is begun from nothing. Neither is ready before settle.lua says so.
+-- "again": the query has been complete before, with this generation, and there has been a break, so its members and those
+-- that left are kept, and are to be looked at once more. Anything else is begun from nothing. Neither is ready before
+-- settle.lua says so.
 -- Messages are numbered from the time on, 1024 per ms, or from where they were: numbers rise, and leave a gap, also where a
 -- query is begun again that the store has lost.
 
@@ -23,9 +24,8 @@ local found, at, latest = {'enlisted'}, 2, 0
 for i = FIRST, #ARGV, WIDTH do
   local query, matches, left = KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]
   at = at + 3
-  local held = redis.call('HMGET', query, 'lineage', 'generation', 'horizon', 'sent')
-  if held[1] == lineage and held[2] == generation and held[3] then
-    redis.call('HDEL', query, 'ready')
+  local held = redis.call('HMGET', query, 'lineage', 'generation', 'horizon', 'sent', 'ready')
+  if held[1] == lineage and held[2] == generation and held[3] and not held[5] then
     found[#found + 1] = 'again'
   else
     local first = string.format('%.0f', math.max(now * 1024, tonumber(held[4] or '0') + 1))

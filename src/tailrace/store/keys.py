@@ -10,14 +10,14 @@ node of a cluster:
     tailrace:movies:{rating-averages:0}:position         hash    lineage, offset, target, generation, next, dropped
     tailrace:movies:{rating-averages:0}:changes:<lineage>:<key>    channel, one message per accepted change
     tailrace:movies:{rating-averages:0}:queries          set     queries that the partition is evaluated for
-    tailrace:movies:{rating-averages:0}:query:<query>    hash    lineage, generation, clock, sent, horizon, ready
+    tailrace:movies:{rating-averages:0}:query:<query>    hash    lineage, generation, clock, sent, …
     tailrace:movies:{rating-averages:0}:matches:<query>  zset    key → offset of its row
     tailrace:movies:{rating-averages:0}:left:<query>     zset    key → offset at which it left
     tailrace:movies:{rating-averages:0}:queries:<lineage>:<query>  channel, one message per row that comes or goes
 
-A query is named by its predicate's digest. Its keys expire with its last stream. `ready` is the offset at which all its
-members were known, `horizon` the one after which everything that left is still noted, `sent` the number of the last
-message.
+A query is named by its predicate's digest. Its keys expire with its last stream. `sent` is the number of its last
+message, `horizon` the offset after which everything that left is still noted, and `ready` the one at which all its
+members were known. It was not evaluated between `until` and `ready`.
 
 While the next build of a view is being made, its rows wait in `next-rows`, `next-gone` and `next-expiries`. `old-rows`
 holds keys of earlier builds until those that the served build does not have are gone from the changelog, too.

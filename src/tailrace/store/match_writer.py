@@ -62,6 +62,7 @@ class MatchWriter:
         self._matching = writer.redis.register_script(text)
         self._enlist = writer.script("enlist")
         self._settle = writer.script("settle")
+        self._unsettle = writer.script("unsettle")
         self._forget_left = writer.script("forget_left")
 
     def names(self, place: Place) -> QueryNames:
@@ -104,24 +105,20 @@ class MatchWriter:
             return moved(result[1])
         return {query: found == b"fresh" for query, found in zip(queries, result[1:], strict=True)}
 
-    def settle(self, place: Place, queries: Sequence[str], event: Event) -> list[str] | Moved:
+    def settle(self, place: Place, queries: Sequence[str], now: int) -> list[str] | Moved:
         """Say that queries are complete; returns those whose keys are lost."""
         names = self.names(place)
         keys = [self.writer.keys(place.view, place.partition).position, *(names.of(query).query for query in queries)]
-        args: list[Any] = [place.lineage, place.offset, place.generation, names.channel(place.lineage, "")]
-        result = cast(list[bytes], self._settle(keys=keys, args=[*args, event.pack(), *queries]))
+        args: list[Any] = [place.lineage, place.offset, place.generation, names.channel(place.lineage, ""), now]
+        result = cast(list[bytes], self._settle(keys=keys, args=[*args, *queries]))
         return moved(result[1]) if result[0] == b"moved" else [query.decode() for query in result[1:]]
 
     def unsettle(self, place: Place) -> None:
         """Let no query be taken for complete: who opens a partition does not know what was evaluated before."""
         names = self.names(place)
         found = cast(set[bytes], self.writer.redis.smembers(cast(str, names.index)))
-        if not found:
-            return
-        pipeline = self.writer.redis.pipeline(transaction=False)
-        for query in found:
-            pipeline.hdel(cast(str, names.of(query.decode()).query), "ready")
-        pipeline.execute()
+        if found:
+            self._unsettle(keys=[names.of(query.decode()).query for query in found], args=[place.offset])
 
     def delist(self, place: Place, queries: Iterable[str]) -> None:
         """Forget queries."""

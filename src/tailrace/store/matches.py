@@ -38,7 +38,8 @@ class Reset:
     """The position can't be honoured: read all members. `reason` is one of
 
     generation: it is of another build. clock: the query has now(), whose comings and goings have no offset.
-    horizon: it is no longer known what has left since. ahead: the store has not come as far.
+    horizon: it is no longer known what has left since. break: the query was not evaluated there, so the position is
+    from a store that has been rolled back. ahead: the store has not come as far.
     """
 
     reason: str

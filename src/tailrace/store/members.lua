@@ -11,7 +11,7 @@ local lineage, generation, after = ARGV[1], ARGV[2], ARGV[3]
 local CHUNK = 1000
 
 local stored = redis.call('HMGET', position, 'lineage', 'offset', 'generation')
-local held = redis.call('HMGET', query, 'lineage', 'generation', 'ready', 'horizon', 'clock', 'sent')
+local held = redis.call('HMGET', query, 'lineage', 'generation', 'ready', 'horizon', 'clock', 'sent', 'until')
 if stored[1] ~= lineage or held[1] ~= lineage or held[2] ~= stored[3] or not held[3] then return {'waiting'} end
 
 local keys, gone
@@ -21,6 +21,8 @@ else
   if generation ~= stored[3] then return {'reset', 'generation'} end
   if held[5] == '1' then return {'reset', 'clock'} end
   if tonumber(after) < tonumber(held[4]) then return {'reset', 'horizon'} end
+  -- Nothing was published in a break: who has a position within has it from a store that has been rolled back since.
+  if tonumber(after) > tonumber(held[7]) and tonumber(after) < tonumber(held[3]) then return {'reset', 'break'} end
   if tonumber(after) > tonumber(stored[2]) then return {'reset', 'ahead'} end
   keys = redis.call('ZRANGEBYSCORE', matches, '(' .. after, '+inf')
   gone = redis.call('ZRANGEBYSCORE', left, '(' .. after, '+inf', 'WITHSCORES')

@@ -2,7 +2,9 @@
 
     number settled kind generation version offset timestamp length key json
 
-kind: `row`: a key has entered or changed; `gone`: it has left; `ready`: every member is known, up to the offset.
+kind: `row`: a key has entered or changed; `gone`: it has left; `ready`: every member is known, up to the offset. The
+version of `ready` is the offset up to which the query was evaluated before without a break: who has a position above
+it, or of another generation, or has missed a number, reads what has changed since its position.
 number: rises by one with every message of a query in a partition, and by more where the query was begun from nothing
 again: a gap says that messages were missed, or that what was known before is not known to the store.
 settled: `1` where who has had every message has seen everything up to the offset. `0` while the members are looked at
@@ -50,11 +52,6 @@ class Message:
     number: int
     settled: bool
     event: Event
-
-
-def ready(generation: int, offset: int, timestamp: int) -> Event:
-    """What is published when a query is complete."""
-    return Event(READY, b"", generation, 0, offset, timestamp, None)
 
 
 def unpack_message(data: bytes) -> Message:
