@@ -6,7 +6,7 @@ from tailrace.commands import Command, commands_topic
 from tailrace.kafka.one_partition import OnePartitionReader, OnePartitionWriter
 
 # Each distinct query is parsed when its command is read: so few that live changes are not held up.
-_MOST = 200
+_MOST = 100
 
 
 class CommandsReader(OnePartitionReader):
