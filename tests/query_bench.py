@@ -43,12 +43,13 @@ def digest(text: str) -> str:
 class QueryBench:
     """One partition that serves generation 1, and one instance that evaluates its queries."""
 
-    def __init__(self, url: str, prefix: str, *, most_left: int = 1000) -> None:
+    def __init__(self, url: str, prefix: str, *, most_left: int = 1000, entries: int = 20_000) -> None:
         self.writer = Writer(url, prefix)
         self.store = MatchWriter(self.writer, most_left=most_left)
         self.client = redis.Redis.from_url(url)
         self.names = QueryNames(prefix, "v", 0)
         self.now = START
+        self._entries = entries
         self.live = LiveQueries()
         self.live.set_views({"v": COLUMNS})
         self.entry = CatalogView("v", "v", "id", 1, 1, (), COLUMNS, {})
@@ -61,7 +62,7 @@ class QueryBench:
 
     def evaluating(self) -> PartitionQueries:
         """What an instance that opens the partition has."""
-        return PartitionQueries(self.held, self.live.views["v"], self.store, lambda: self.now)
+        return PartitionQueries(self.held, self.live.views["v"], self.store, lambda: self.now, entries=self._entries)
 
     def open(self, stream: str, text: str, *, expires: int = NEVER) -> None:
         """Open a stream over a query, or refresh it."""

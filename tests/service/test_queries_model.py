@@ -188,14 +188,16 @@ class History:
 _numbers = count()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(history=st.lists(actions, max_size=25), most_left=st.sampled_from([2, 1000]))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    history=st.lists(actions, max_size=25), most_left=st.sampled_from([2, 1000]), entries=st.sampled_from([1, 20_000])
+)
 def test_every_copy_equals_the_rows_that_match(
-    redis_server: RedisServer, fresh: str, history: list[tuple[str, Any]], most_left: int
+    redis_server: RedisServer, fresh: str, history: list[tuple[str, Any]], most_left: int, entries: int
 ) -> None:
     prefix = f"test:{fresh}.{next(_numbers)}"
     reading = Reading(redis_server.url, prefix, "v", LINEAGE)
-    bench = QueryBench(redis_server.url, prefix, most_left=most_left)
+    bench = QueryBench(redis_server.url, prefix, most_left=most_left, entries=entries)
     try:
         found = History(bench, reading)
         for action, what in history:

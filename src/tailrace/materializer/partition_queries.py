@@ -12,14 +12,18 @@ All of it is rebuilt from the store when the partition is opened, so a crash at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from tailrace.materializer.batch import Batch
 from tailrace.materializer.enrolment import Enrolment
 from tailrace.materializer.live_queries import ViewQueries
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.outcome import Events, accepted, of_changes, of_clock
+from tailrace.materializer.pieces import pieces
+from tailrace.materializer.recent_offsets import RecentOffsets
 from tailrace.materializer.timers import Timers
+from tailrace.record import Change
 from tailrace.store.match_writer import QUIET, SETTLED, UNSETTLED, Matched, MatchWriter, Outcome, Place
 from tailrace.store.writer import Applied, Moved
 
@@ -27,10 +31,11 @@ from tailrace.store.writer import Applied, Moved
 SLACK = 60_000
 # How long a key that has left is remembered, in ms.
 REMEMBERED = 3_600_000
-_NOTE_EVERY = 10_000
 # A store that loses a query's keys at once, because its clock is far ahead, is not asked without a pause.
 _PAUSE = 1000
 _MOST = 500
+# Redis serves nobody else while it takes in what rows mean for queries: at most so many entries at once, or about.
+_ENTRIES = 20_000
 
 
 class PartitionQueries:
@@ -43,12 +48,14 @@ class PartitionQueries:
         store: MatchWriter,
         clock: Callable[[], int],
         made: Callable[[int], None] = lambda _: None,
+        entries: int = _ENTRIES,
     ) -> None:
         self._held = held
         self._view = view
         self._store = store
         self._clock = clock
         self._made = made
+        self._entries = entries
         self._now = 0
         self._enlist_at = 0
         self._ended: dict[str, None] = {}
@@ -63,7 +70,9 @@ class PartitionQueries:
         self._enlisted: dict[str, bool] = {}
         self._enrolment: Enrolment | None = None
         self._timers = Timers()
-        self._notes: list[tuple[int, int]] = []
+        # How many queries a change has to do with: as many as there are, until it is known.
+        self._fan_out = float(len(self._view.queries))
+        self._recent = RecentOffsets(REMEMBERED)
 
     @property
     def view(self) -> str:
@@ -104,16 +113,27 @@ class PartitionQueries:
             self._outdated[query] = None
 
     def apply(self, batch: Batch) -> Applied | Moved:
-        """Apply a batch, and what it means for the queries, in one step."""
+        """Apply a batch, and what it means for the queries, in one step, or in several where it means very much."""
         self._notice_hand_over()
-        place, now = self._place(), self._time()
-        changes = [change for change in batch.changes if change.generation == self._generation]
-        held = self._store.held(place, [change.key for change in changes])
-        events = Events(self._modes)
-        of_changes(self._view, self._timers, accepted(changes, held), now, events)
-        result = self._store.apply(place, batch.reached, batch.changes, self._outcome(events))
+        place, total = self._place(), Applied(0)
+        most = max(1, int(self._entries / max(self._fan_out, 0.01)))
+        for changes, reached in pieces(batch.changes, batch.reached, most):
+            result = self._apply(place, changes, reached)
+            if isinstance(result, Moved):
+                return result
+            total = Applied(total.accepted + result.accepted, total.old + result.old)
+            place = replace(place, offset=reached)
+        return total
+
+    def _apply(self, place: Place, changes: Sequence[Change], reached: int) -> Applied | Moved:
+        now, events = self._time(), Events(self._modes)
+        served = [change for change in changes if change.generation == self._generation]
+        held = self._store.held(place, [change.key for change in served])
+        of_changes(self._view, self._timers, accepted(served, held), now, events)
+        result = self._store.apply(place, reached, changes, self._outcome(events))
         if isinstance(result, Moved):
             return result
+        self._fan_out = sum(map(len, events.of.values())) / max(1, len(changes))
         self._note(result)
         return result.applied
 
@@ -175,7 +195,7 @@ class PartitionQueries:
         return None
 
     def _clock_events(self, place: Place, now: int) -> Moved | None:
-        due = self._timers.due(now, _MOST)
+        due = self._timers.due(now, min(_MOST, max(1, _ENTRIES // max(1, len(self._view.clocks)))))
         if not due:
             return None
         events = Events(self._modes)
@@ -201,17 +221,10 @@ class PartitionQueries:
         self._lose(self._store.extend(place, {query: self._expires[query] for query in taken}, last))
 
     def _forget_left(self, place: Place, now: int) -> None:
-        """Offsets have no time: what was stored long enough ago is older than that."""
-        if self._notes and now < self._notes[-1][0] + _NOTE_EVERY:
-            return
-        self._notes.append((now, place.offset))
-        old = [offset for time, offset in self._notes if time <= now - REMEMBERED]
-        if not old:
-            return
-        self._notes = self._notes[len(old) :]
-        queries = list(self._modes)
-        for first in range(0, len(queries), _MOST):
-            self._store.forget_left(place, queries[first : first + _MOST], old[-1])
+        old, queries = self._recent.note(now, place.offset), list(self._modes)
+        if old is not None:
+            for first in range(0, len(queries), _MOST):
+                self._store.forget_left(place, queries[first : first + _MOST], old)
 
     def _note(self, result: Matched) -> None:
         self._lose(result.lost)

@@ -10,7 +10,7 @@ from tailrace.record import Change
 from tailrace.store.keys import QueryNames
 from tailrace.store.message import Event
 from tailrace.store.row import Row, unpack
-from tailrace.store.scripts import script_text
+from tailrace.store.scripts import run, script_text
 from tailrace.store.writer import Applied, Moved, Writer, applied, moved
 
 # A resuming client learns of at most so many keys that have left since.
@@ -85,7 +85,7 @@ class MatchWriter:
             held = names.of(query)
             keys += (held.query, held.matches, held.left)
             arguments += (query, outcome.modes[query], outcome.expires[query], " ".join(map(str, numbers)))
-        result = cast(list[Any], self._matching(keys=keys, args=arguments))
+        result = cast(list[Any], run(self._matching, keys, arguments))
         found = applied(result)
         if isinstance(found, Moved):
             return found
@@ -100,7 +100,7 @@ class MatchWriter:
             held = names.of(query)
             keys += (held.query, held.matches, held.left)
             args += (query, int(clock), expires)
-        result = cast(list[bytes], self._enlist(keys=keys, args=args))
+        result = cast(list[bytes], run(self._enlist, keys, args))
         if result[0] == b"moved":
             return moved(result[1])
         return {query: found == b"fresh" for query, found in zip(queries, result[1:], strict=True)}
@@ -110,7 +110,7 @@ class MatchWriter:
         names = self.names(place)
         keys = [self.writer.keys(place.view, place.partition).position, *(names.of(query).query for query in queries)]
         args: list[Any] = [place.lineage, place.offset, place.generation, names.channel(place.lineage, ""), now]
-        result = cast(list[bytes], self._settle(keys=keys, args=[*args, *queries]))
+        result = cast(list[bytes], run(self._settle, keys, [*args, *queries]))
         return moved(result[1]) if result[0] == b"moved" else [query.decode() for query in result[1:]]
 
     def unsettle(self, place: Place) -> None:
@@ -118,7 +118,7 @@ class MatchWriter:
         names = self.names(place)
         found = cast(set[bytes], self.writer.redis.smembers(cast(str, names.index)))
         if found:
-            self._unsettle(keys=[names.of(query.decode()).query for query in found], args=[place.offset])
+            run(self._unsettle, [names.of(query.decode()).query for query in found], [place.offset])
 
     def delist(self, place: Place, queries: Iterable[str]) -> None:
         """Forget queries."""
@@ -150,7 +150,7 @@ class MatchWriter:
         """Forget which keys have left queries up to an offset; returns how many that were."""
         names = self.names(place)
         keys = [name for query in queries for name in (names.of(query).query, names.of(query).left)]
-        return int(cast(int, self._forget_left(keys=keys, args=[offset])))
+        return int(cast(int, run(self._forget_left, keys, [offset])))
 
     def held(self, place: Place, keys: Sequence[bytes]) -> list[Row | None]:
         """The row or tombstone of each key; to be believed where what comes of it is written to the same place."""
