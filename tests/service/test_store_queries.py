@@ -9,7 +9,7 @@ import pytest
 
 from query_bench import NEVER, START, QueryBench, digest, row
 from query_following import Reading
-from store_bench import LINEAGE
+from store_bench import LINEAGE, PLACE
 from tailrace.dev.redis_server import RedisServer
 from tailrace.materializer.partition_queries import REMEMBERED, SLACK
 from tailrace.store.matches import Members, NotReady, Reset
@@ -219,13 +219,64 @@ def test_a_row_enters_and_leaves_by_the_clock_alone(bench: QueryBench, reading: 
 
 
 def test_a_change_that_comes_before_an_overdue_timer_leaves_no_member_behind(bench: QueryBench) -> None:
-    text = "t <= now()"
+    text = "t > now()"
     bench.put((b"k", 1, row(1, at=1000)))
     opened(bench, text)
+    assert bench.members(text) == {b"k": 0}
     bench.now = START + 2000
-    bench.put((b"k", 2, row(1, at=9000)))
+    bench.put((b"k", 2, row(1, at=500)))
+    assert kinds(bench) == [(GONE, b"k", 1)] and bench.members(text) == {}
     bench.settle()
-    assert bench.members(text) == {}
+    assert kinds(bench) == []
+
+
+def test_a_key_that_comes_back_has_not_left(bench: QueryBench, reading: Reading) -> None:
+    opened(bench)
+    bench.put((b"k", 1, row(3)))
+    at = bench.held.stored
+    bench.put((b"k", 2, row(0)))
+    bench.put((b"k", 3, row(4)))
+    found = reading.suffix(0, Q, 1, at)
+    assert isinstance(found, Members) and found.rows.keys() == {b"k"} and found.left == {}
+
+
+def test_a_position_from_before_a_rollback_is_reset_where_what_left_cannot_be_known(
+    bench: QueryBench, reading: Reading
+) -> None:
+    opened(bench)
+    bench.put((b"a", 1, row(3)))
+    saved, at = bench.dump(), bench.held.stored
+    bench.put((b"k", 1, row(3)))
+    seen = bench.held.stored
+    bench.put((b"k", 2, row(0)), (b"b", 1, row(3)))
+    bench.load(saved)
+    bench.held.stored = at
+    bench.reopen()
+    # What compaction has left of the changelog.
+    batch = bench.batch((b"k", 2, row(0)), (b"b", 1, row(3)))
+    assert bench.writer.apply(*PLACE, at, seen + 2, batch.changes) == Applied(2)
+    bench.held.stored = seen + 2
+    bench.settle()
+    assert reading.suffix(0, Q, 1, seen) == Reset("break"), "it has k, and nobody knows"
+    before, after = reading.suffix(0, Q, 1, at), reading.suffix(0, Q, 1, seen + 2)
+    assert isinstance(before, Members) and before.rows.keys() == {b"b"}
+    assert isinstance(after, Members) and not after.rows and not after.left
+    bench.reopen()
+    bench.settle()
+    assert reading.suffix(0, Q, 1, seen) == Reset("horizon"), "of several breaks the last is noted"
+    assert isinstance(reading.suffix(0, Q, 1, seen + 2), Members)
+
+
+def test_a_row_that_leaves_before_the_scan_has_met_it_was_no_member(redis_server: RedisServer, fresh: str) -> None:
+    bench = QueryBench(redis_server.url, f"test:{fresh}")
+    bench.put(*((b"%d" % n, 1, row(3)) for n in range(3000)))
+    bench.open("s", BIG)
+    assert bench.queries.tend() is None
+    enrolled = len(bench.members(BIG))
+    assert 0 < enrolled < 1000
+    bench.put(*((b"%d" % n, 2, row(0)) for n in range(3000)))
+    assert bench.client.zcard(bench.names.of(Q).left) == enrolled
+    bench.close()
 
 
 def test_keys_of_a_query_that_is_lost_are_made_again(bench: QueryBench, reading: Reading) -> None:
