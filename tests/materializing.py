@@ -20,16 +20,19 @@ from tailrace.dev.broker import Broker
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.changelogs import Changelogs
+from tailrace.kafka.commands_topic import CommandsReader
 from tailrace.kafka.dead_letters import DeadLetters
 from tailrace.kafka.topics import COMPACTED, Topics
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
 from tailrace.materializer.letters import Letters
+from tailrace.materializer.matching import Matching
 from tailrace.materializer.materializer import Materializer
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.partitions import partition_of
 from tailrace.record import Change, decode_change
 from tailrace.store.keys import PartitionKeys, partition_keys
+from tailrace.store.match_writer import MatchWriter
 from tailrace.store.row import unpack
 from tailrace.store.writer import Writer
 
@@ -41,7 +44,14 @@ Rows = dict[bytes, tuple[int, int, bytes | None]]
 class Changelog:
     """An app with one view, its changelog and its catalog written by hand."""
 
-    def __init__(self, broker: Broker, fresh: str, *, config: Mapping[str, str] = COMPACTED) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        fresh: str,
+        columns: tuple[Column, ...] = (),
+        *,
+        config: Mapping[str, str] = COMPACTED,
+    ) -> None:
         self.app = f"app-{fresh}"
         self.view = f"view-{fresh}"
         self.prefix = f"test:{fresh}"
@@ -54,7 +64,7 @@ class Changelog:
         topics.create(self.view, partitions=PARTITIONS, replication=1, config=config)
         topic_id = topics.describe([self.view])[self.view].id
         self._catalogs = CatalogWriter(broker.address, catalog_topic(self.app))
-        self.entry = CatalogView(self.view, self.view, topic_id, PARTITIONS, 1, (Column("k", "string"),), (), {})
+        self.entry = CatalogView(self.view, self.view, topic_id, PARTITIONS, 1, (Column("k", "string"),), columns, {})
         self.name_build(1)
 
     def name_build(self, generation: int, *, next: int | None = None, since: Mapping[int, int] | None = None) -> None:
@@ -202,7 +212,9 @@ def running(
         tombstones=tombstones,
     )
     letters = Letters(DeadLetters(log.broker.address), changelogs, counters)
-    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, counters, grace=grace)
+    commands = CommandsReader(log.broker.address, log.app)
+    matching = Matching(commands, MatchWriter(writer), counters)
+    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, matching, counters, grace=grace)
     stop = threading.Event()
 
     def steps() -> None:
@@ -219,6 +231,7 @@ def running(
         materializer.stop()
         changelogs.close()
         reader.close()
+        commands.close()
         writer.close()
 
 

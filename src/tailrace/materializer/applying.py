@@ -19,6 +19,7 @@ from tailrace.materializer.batch import Batch, conflate, cut
 from tailrace.materializer.completing import milliseconds
 from tailrace.materializer.counters import Counters
 from tailrace.materializer.letters import Letters
+from tailrace.materializer.matching import Matching
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.sifting import Doubts, NotKept, Sifting, raw
 from tailrace.materializer.upkeep import Upkeep
@@ -55,12 +56,19 @@ class Applying:
     """Hands batches to the store, those of one poll at a time. Methods raise Unavailable for an outage."""
 
     def __init__(
-        self, writer: Writer, partitions: Partitions, upkeep: Upkeep, letters: Letters, counters: Counters
+        self,
+        writer: Writer,
+        partitions: Partitions,
+        upkeep: Upkeep,
+        letters: Letters,
+        matching: Matching,
+        counters: Counters,
     ) -> None:
         self._writer = writer
         self._partitions = partitions
         self._upkeep = upkeep
         self._letters = letters
+        self._matching = matching
         self._counters = counters
         self._sifting = Sifting(writer, letters)
         self._doubts = Doubts()
@@ -94,14 +102,19 @@ class Applying:
         ready: list[Sent] = []
         for one in batches:
             doubtful = self._doubts.about(one.held.partition)
-            if one.batch.added or one.batch.refused or doubtful:
-                # What was added is compared with what stands before it, and a doubtful batch goes alone.
+            matched = self._matching.evaluates(one.held)
+            if one.batch.added or one.batch.refused or doubtful or matched:
+                # What was added is compared with what stands before it, queries are evaluated against it, and a
+                # doubtful batch goes alone.
                 self._send(ready, wait=True)
                 ready = []
                 if not self._is_open(one) or not self._prepared(one):
                     continue
                 if doubtful:
                     self._sift(one)
+                    continue
+                if matched:
+                    self._match(one)
                     continue
             ready.append(one)
         self._send(ready, wait=wait)
@@ -164,6 +177,14 @@ class Applying:
         self._partitions.close(one.held.partition)
         return False
 
+    def _match(self, one: Sent) -> None:
+        try:
+            result = self._matching.apply(one.held, one.batch)
+        except Unavailable as error:
+            self._doubt([one], error)
+            raise
+        self._settle([one], [result])
+
     def _sift(self, one: Sent) -> None:
         try:
             moved = self._sifting.apply(one.held, one.messages)
@@ -174,6 +195,9 @@ class Applying:
             self._partitions.lose(one.held, moved.offset)
         else:
             self._doubts.clear(one.held.partition)
+            if self._matching.evaluates(one.held):
+                # Nobody has told the queries: opened again, all of them are looked at anew.
+                self._partitions.close(one.held.partition)
 
     def _doubt(self, sent: Sequence[Sent], error: Unavailable) -> None:
         """Redis may be away; or it hangs up on one of these batches, again and again."""

@@ -48,6 +48,19 @@ class Counters:
             view,
             registry=self.registry,
         )
+        self.streams = Gauge("tailrace_materializer_streams", "Live streams.", registry=self.registry)
+        self.queries = Gauge("tailrace_materializer_queries", "Distinct live queries.", view, registry=self.registry)
+        self.query_messages = Counter(
+            "tailrace_materializer_query_messages",
+            "Messages about rows that came, changed or went in queries.",
+            view,
+            registry=self.registry,
+        )
+        self.commands_refused = Counter(
+            "tailrace_materializer_commands_refused",
+            "Records of the commands topic that are no commands.",
+            registry=self.registry,
+        )
         self.unavailable = Counter(
             "tailrace_materializer_redis_unavailable",
             "Times Redis could not be reached or written.",

@@ -11,6 +11,7 @@ For every partition that the group assigns:
 4. commit to the group, for lag tools only.
 
 Partitions of feeds go their own way, beside those of views: see `followed_feeds`.
+Where a view has live queries, `Matching` takes part in step 3, so that their members change together with the rows.
 Beside that, `Upkeep` hands partitions over to the next build, expires rows and mends what it has added to changelogs.
 
 Whenever the position in Redis is not the one believed (Redis was emptied, rolled back or failed over, or another
@@ -32,6 +33,7 @@ from tailrace.materializer.completing import Completing, milliseconds
 from tailrace.materializer.counters import Counters
 from tailrace.materializer.followed_feeds import GRACE, FollowedFeeds
 from tailrace.materializer.letters import Letters
+from tailrace.materializer.matching import Matching
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.store.writer import Unavailable, Writer
@@ -53,6 +55,7 @@ class Materializer:
         writer: Writer,
         upkeep: Upkeep,
         letters: Letters,
+        matching: Matching,
         counters: Counters,
         *,
         grace: float = GRACE,
@@ -62,7 +65,8 @@ class Materializer:
         self._writer = writer
         self._upkeep = upkeep
         self._letters = letters
-        self._applying = Applying(writer, self, upkeep, letters, counters)
+        self._matching = matching
+        self._applying = Applying(writer, self, upkeep, letters, matching, counters)
         self._counters = counters
         self._feeds = FollowedFeeds(changelogs, writer, counters, catalog.copy_again, grace=grace)
         self._views: dict[str, tuple[CatalogView, str]] = {}
@@ -80,7 +84,9 @@ class Materializer:
         """Take in the next records, or whatever else is due. Never raises for Redis being away."""
         if self._catalog.follow():
             self._take_catalog(self._catalog.catalog)
-        polled = self._feeds.claim(self._changelogs.poll(0 if self._applying.under_way else timeout))
+        self._matching.follow()
+        wait = 0 if self._applying.under_way else self._matching.due_in(timeout)
+        polled = self._feeds.claim(self._changelogs.poll(wait))
         for partition in polled.revoked:
             self._forget(partition)
         self._closed.update(polled.assigned)
@@ -147,6 +153,7 @@ class Materializer:
             else:
                 held.entry = known[0]
         self._views = views
+        self._matching.take_catalog(catalog)
 
     def _open_partition(self, partition: Partition) -> None:
         topic, number = partition
@@ -167,6 +174,7 @@ class Materializer:
         begun = self._writer.begin(view.name, number, lineage, end - 1, generation=view.generation, anew=anew != "")
         self._changelogs.open(partition, begun.offset + 1)
         held = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
+        self._matching.opened(held)
         held.tombstones_kept = kept
         held.as_of = stored.as_of if stored.as_of is not None and -1 < begun.offset < end - 1 else now
         self.open[partition] = held
@@ -178,7 +186,10 @@ class Materializer:
     def _tend(self, probing: bool) -> None:
         """Do what is due beside applying records; nothing is under way."""
         for held in list(self.open.values()):
-            if (moved := self._upkeep.tend(held)) is not None:
+            moved = self._upkeep.tend(held)
+            if moved is None:
+                moved = self._matching.tend(held)
+            if moved is not None:
                 self.lose(held, moved.offset)
         if probing:
             self._probe_at = time.monotonic() + _PROBE_EVERY
@@ -229,10 +240,12 @@ class Materializer:
         """Have a partition opened again."""
         self._changelogs.pause(partition)
         self.open.pop(partition, None)
+        self._matching.closed(partition)
         self._closed.add(partition)
 
     def _forget(self, partition: Partition) -> None:
         self.open.pop(partition, None)
+        self._matching.closed(partition)
         self._left.pop(partition, None)
         self._closed.discard(partition)
 

@@ -9,16 +9,19 @@ from tailrace.health import HealthServer
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.kafka.changelogs import Changelogs
+from tailrace.kafka.commands_topic import CommandsReader
 from tailrace.kafka.dead_letters import DeadLetters
 from tailrace.logs import without_password
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
 from tailrace.materializer.letters import Letters
+from tailrace.materializer.matching import Matching
 from tailrace.materializer.materializer import Materializer
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
 from tailrace.store.keys import default_prefix
+from tailrace.store.match_writer import MatchWriter
 from tailrace.store.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -40,7 +43,9 @@ def run(app: str, settings: Settings) -> int:
         tombstones=settings.seconds("tombstones"),
     )
     letters = Letters(DeadLetters(settings.text("kafka")), changelogs, counters)
-    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, counters)
+    commands = CommandsReader(settings.text("kafka"), app)
+    matching = Matching(commands, MatchWriter(writer), counters)
+    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, matching, counters)
     health = (
         HealthServer(settings.number("health-port"), counters.registry, materializer.reasons)
         if settings.text("health-port")
@@ -54,6 +59,7 @@ def run(app: str, settings: Settings) -> int:
         materializer.stop()
         changelogs.close()
         reader.close()
+        commands.close()
         writer.close()
         if health is not None:
             health.close()

@@ -23,7 +23,7 @@ from tailrace.store.async_servers import AsyncServers
 from tailrace.store.feed_keys import feed_keys
 from tailrace.store.feeds import FeedPlace
 from tailrace.store.row import Row, unpack
-from tailrace.store.scripts import AsyncScript
+from tailrace.store.scripts import AsyncScript, script_text
 
 # For how many seconds a registration lasts at least, and how often it is to be refreshed.
 LEASE = 15.0
@@ -87,8 +87,8 @@ class Listening:
         self._gateway = gateway
         self._lease = lease
         self._servers = AsyncServers(url)
-        self._listen = AsyncScript(self._servers, "listen")
-        self._events = AsyncScript(self._servers, "events")
+        self._listen = AsyncScript(self._servers, script_text("listen"))
+        self._events = AsyncScript(self._servers, script_text("events"))
         # The name of each history is learnt from the first answer that tells it.
         self._begun: dict[tuple[str, int], str] = {}
 

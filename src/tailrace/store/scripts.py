@@ -13,19 +13,24 @@ from tailrace.store.async_servers import AsyncServers
 from tailrace.store.servers import Servers
 
 
-class _Text:
-    """The script in the file of a name, and what Redis knows it by."""
+def script_text(name: str) -> str:
+    """What stands in the file of a script."""
+    return (files("tailrace.store") / f"{name}.lua").read_text()
 
-    def __init__(self, name: str) -> None:
-        self.text = (files("tailrace.store") / f"{name}.lua").read_text()
-        self.digest = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+class _Text:
+    """What a script is, and what Redis knows it by."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 class Script(_Text):
     """A script of the materializer; all its keys have one hash tag."""
 
-    def __init__(self, servers: Servers, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, servers: Servers, text: str) -> None:
+        super().__init__(text)
         self._servers = servers
 
     def __call__(self, keys: Sequence[bytes], args: Sequence[Any]) -> Any:
@@ -41,8 +46,8 @@ class Script(_Text):
 class AsyncScript(_Text):
     """A script of the gateway; all its keys have one hash tag."""
 
-    def __init__(self, servers: AsyncServers, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, servers: AsyncServers, text: str) -> None:
+        super().__init__(text)
         self._servers = servers
 
     async def __call__(self, keys: Sequence[bytes], args: Sequence[Any]) -> Any:

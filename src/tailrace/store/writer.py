@@ -17,7 +17,7 @@ from tailrace.store.outages import Unavailable as Unavailable
 from tailrace.store.outages import unavailable
 from tailrace.store.packed import Packed, pack
 from tailrace.store.row import unpack
-from tailrace.store.scripts import Script
+from tailrace.store.scripts import Script, script_text
 from tailrace.store.servers import Servers
 from tailrace.store.stored import FIELDS, Stored, stored
 
@@ -79,7 +79,11 @@ class Writer:
 
     def script(self, name: str) -> Script:
         """The script in the file of this name."""
-        return Script(self._servers, name)
+        return self.script_of(script_text(name))
+
+    def script_of(self, text: str) -> Script:
+        """A script of this text."""
+        return Script(self._servers, text)
 
     def at(self, key: bytes) -> AbstractContextManager[redis.Redis]:
         """The client of the server that holds a key, for the time of a `with`; see `Servers.at`."""
@@ -109,8 +113,8 @@ class Writer:
     ) -> Applied | Moved:
         """Apply changes, at most one per key and generation, that lead from the offset `expected` to `reached`."""
         parcel = Parcel(view, partition, lineage, expected, reached, pack(changes))
-        keys, args = self._script_input(parcel)
-        return _result(self._apply(keys=keys, args=args))
+        keys, args = self.script_input(parcel)
+        return applied(self._apply(keys=keys, args=args))
 
     def apply_all(self, parcels: Sequence[Parcel]) -> list[Applied | Moved | Rejected]:
         """Apply batches in their order, in one round trip per server; each is a step of its own, whatever others do.
@@ -124,7 +128,7 @@ class Writer:
                 places, self._apply_at(keys[places[0]], [parcels[n] for n in places]), strict=True
             ):
                 found[place] = answer
-        return [Rejected(str(one)) if isinstance(one, redis.ResponseError) else _result(one) for one in found]
+        return [Rejected(str(one)) if isinstance(one, redis.ResponseError) else applied(one) for one in found]
 
     def _apply_at(self, key: bytes, parcels: Sequence[Parcel]) -> list[Any]:
         """What the server that holds a key answers to each batch: a result, or an error that is no outage."""
@@ -143,11 +147,12 @@ class Writer:
     def _run(self, client: redis.Redis, parcels: Sequence[Parcel]) -> list[Any]:
         pipeline = client.pipeline(transaction=False)
         for parcel in parcels:
-            keys, args = self._script_input(parcel)
+            keys, args = self.script_input(parcel)
             pipeline.evalsha(self._apply.digest, len(keys), *keys, *args)
         return pipeline.execute(raise_on_error=False)
 
-    def _script_input(self, parcel: Parcel) -> tuple[list[bytes], list[Any]]:
+    def script_input(self, parcel: Parcel) -> tuple[list[bytes], list[Any]]:
+        """The keys and arguments of `apply.lua`."""
         keys, packed = self.keys(parcel.view, parcel.partition), parcel.packed
         about = [parcel.lineage, parcel.expected, parcel.reached, keys.channel(parcel.lineage, b""), len(packed)]
         return keys.all, [*about, *packed.fields, *packed.expiries]
@@ -236,10 +241,11 @@ def hung_up(error: Unavailable) -> bool:
     return error.code == "AWAY"
 
 
+def applied(result: Sequence[Any]) -> Applied | Moved:
+    """What `apply.lua` says."""
+    return Applied(int(result[1]), int(result[2])) if result[0] == b"applied" else moved(result[1])
+
+
 def moved(offset: bytes) -> Moved:
     """What a script says with `moved`."""
     return Moved(int(offset) if offset != b"" else None)
-
-
-def _result(found: Any) -> Applied | Moved:
-    return Applied(int(found[1]), int(found[2])) if found[0] == b"applied" else moved(found[1])
