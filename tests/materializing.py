@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -166,11 +166,28 @@ class Changelog:
         return Consumer({"bootstrap.servers": self.broker.address, "group.id": "test", "enable.auto.commit": False})
 
 
+class App(Protocol):
+    """What a materializer must know of an app whose changelogs a test writes."""
+
+    app: str
+    prefix: str
+    broker: Broker
+
+
 @contextmanager
 def running(
-    log: Changelog, url: str, *, patience: float = 30.0, tombstones: float = 86_400.0, most: int = 8000
+    log: App,
+    url: str,
+    *,
+    patience: float = 30.0,
+    tombstones: float = 86_400.0,
+    grace: float = 0.5,
+    most: int = 8000,
 ) -> Iterator[Materializer]:
-    """A materializer that steps in a thread of its own; settings as for `Upkeep` and `Changelogs`."""
+    """A materializer that steps in a thread of its own.
+
+    Settings are as for `Upkeep` and `Changelogs`; `grace` is for listeners that register again.
+    """
     writer = Writer(url, log.prefix)
     reader = CatalogReader(log.broker.address, catalog_topic(log.app))
     changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer", most=most)
@@ -185,7 +202,7 @@ def running(
         tombstones=tombstones,
     )
     letters = Letters(DeadLetters(log.broker.address), changelogs, counters)
-    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, counters)
+    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, counters, grace=grace)
     stop = threading.Event()
 
     def steps() -> None:

@@ -117,7 +117,7 @@ def _view_status(
             lost=progress.lost,
             behind=backlog(processed, bounds),
             behind_seconds=_age(group, processed, bounds),
-            store_behind=_store_behind(catalog, view, group, writer) if isinstance(view, CatalogView) else None,
+            store_behind=_store_behind(catalog, view, group, writer),
             building=view.next.generation if isinstance(view, CatalogView) and view.next is not None else None,
         )
     finally:
@@ -166,7 +166,7 @@ def _age(
     return oldest
 
 
-def _store_behind(catalog: Catalog, view: CatalogView, group: Group, writer: Writer) -> int | None:
+def _store_behind(catalog: Catalog, view: CatalogView | CatalogFeed, group: Group, writer: Writer) -> int | None:
     partitions = [(view.name, number, catalog.lineage(view)) for number in range(view.partitions)]
     try:
         stored = writer.offsets(partitions)

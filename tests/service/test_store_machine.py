@@ -185,7 +185,7 @@ class StoreMachine(RuleBasedStateMachine):
         for name in (names.expiries, names.next_expiries):
             pipeline.zrange(cast(str, name), 0, -1, withscores=True)
         position, rows, gone, next_rows, next_gone, old, expiries, next_expiries = pipeline.execute()
-        # When a partition was complete is the clock's.
+        # When the partition was complete is a time of the clock, and noted by another part.
         position.pop(b"as-of", None)
         assert position == _position(self.model)
         assert (rows, gone, dict(expiries)) == _packed(self.model.served)

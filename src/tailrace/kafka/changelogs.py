@@ -112,6 +112,19 @@ class Changelogs:
         """See `Tombstones.kept`."""
         return self._tombstones.kept(topic)
 
+    def at_time(self, partition: Partition, ms: int) -> int | None:
+        """The offset of the first record of a time, in ms since 1970, or later.
+
+        The end where there is none; None where it is not known.
+        """
+        try:
+            (found,) = self._consumer.offsets_for_times([TopicPartition(*partition, ms)], timeout=5)
+        except KafkaException:
+            return None
+        if found.error is not None:
+            return None
+        return found.offset if found.offset >= 0 else self.end(partition)
+
     def next_offset(self, partition: Partition) -> int | None:
         """The offset after the last record that was handed out; None before the first."""
         offset = self._consumer.position([TopicPartition(*partition)])[0].offset

@@ -27,6 +27,15 @@ class Counters:
             view,
             registry=self.registry,
         )
+        self.kept = Counter(
+            "tailrace_materializer_kept", "Events of feeds that were kept for a client.", view, registry=self.registry
+        )
+        self.lost = Counter(
+            "tailrace_materializer_lost",
+            "Events of feeds that retention removed before they were read.",
+            view,
+            registry=self.registry,
+        )
         self.expired = Counter(
             "tailrace_materializer_expired", "Tombstones added for rows that expired.", registry=self.registry
         )

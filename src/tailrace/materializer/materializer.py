@@ -10,6 +10,7 @@ For every partition that the group assigns:
    Under a backlog the next records are read meanwhile (see `applying`).
 4. commit to the group, for lag tools only.
 
+Partitions of feeds go their own way, beside those of views: see `followed_feeds`.
 Beside that, `Upkeep` hands partitions over to the next build, expires rows and mends what it has added to changelogs.
 
 Whenever the position in Redis is not the one believed (Redis was emptied, rolled back or failed over, or another
@@ -29,6 +30,7 @@ from tailrace.materializer.as_of import unusable
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.completing import Completing, milliseconds
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.followed_feeds import GRACE, FollowedFeeds
 from tailrace.materializer.letters import Letters
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.upkeep import Upkeep
@@ -52,6 +54,8 @@ class Materializer:
         upkeep: Upkeep,
         letters: Letters,
         counters: Counters,
+        *,
+        grace: float = GRACE,
     ) -> None:
         self._changelogs = changelogs
         self._catalog = catalog
@@ -60,6 +64,7 @@ class Materializer:
         self._letters = letters
         self._applying = Applying(writer, self, upkeep, letters, counters)
         self._counters = counters
+        self._feeds = FollowedFeeds(changelogs, writer, counters, catalog.copy_again, grace=grace)
         self._views: dict[str, tuple[CatalogView, str]] = {}
         self.open: dict[Partition, OpenPartition] = {}
         self._closed: set[Partition] = set()
@@ -75,7 +80,7 @@ class Materializer:
         """Take in the next records, or whatever else is due. Never raises for Redis being away."""
         if self._catalog.follow():
             self._take_catalog(self._catalog.catalog)
-        polled = self._changelogs.poll(0 if self._applying.under_way else timeout)
+        polled = self._feeds.claim(self._changelogs.poll(0 if self._applying.under_way else timeout))
         for partition in polled.revoked:
             self._forget(partition)
         self._closed.update(polled.assigned)
@@ -90,6 +95,7 @@ class Materializer:
             for partition in list(self._closed):
                 if not self._upkeep.blocks(partition) and not self._letters.blocks(partition):
                     self._open_partition(partition)
+            self._feeds.step()
             probing = now >= self._probe_at
             self._applying.send(batches, wait=probing or not polled.full)
             if not self._applying.under_way:
@@ -100,7 +106,8 @@ class Materializer:
             self._wait(error)
         if now >= self._commit_at:
             self._commit_at = now + _COMMIT_EVERY
-            self._changelogs.commit((p, held.stored + 1) for p, held in self.open.items() if held.stored >= 0)
+            views = ((p, held.stored + 1) for p, held in self.open.items() if held.stored >= 0)
+            self._changelogs.commit([*views, *self._feeds.positions()])
 
     def stop(self) -> None:
         """Wait for what is under way."""
@@ -115,6 +122,7 @@ class Materializer:
             found.append(f"{outage}. {outage.remedy}")
         found += self._upkeep.problems()
         found += [self._letters.problem] if self._letters.problem is not None else []
+        found += self._feeds.reasons()
         found += [f"{topic}[{number}] is waiting to be opened" for topic, number in sorted(self._closed)]
         for (topic, number), held in sorted(self.open.items()):
             if not held.whole:
@@ -127,9 +135,11 @@ class Materializer:
 
     def _take_catalog(self, catalog: Catalog | None) -> None:
         views = {} if catalog is None else {v.changelog: (v, catalog.lineage(v)) for v in catalog.views.values()}
-        if views.keys() != self._views.keys():
-            log.info("following %s", ", ".join(sorted(views)) or "nothing")
-            self._changelogs.subscribe(sorted(views))
+        before = self._views.keys() | self._feeds.topics
+        self._feeds.take_catalog(catalog)
+        if (topics := views.keys() | self._feeds.topics) != before:
+            log.info("following %s", ", ".join(sorted(topics)) or "nothing")
+            self._changelogs.subscribe(sorted(topics))
         for partition, held in list(self.open.items()):
             known = views.get(partition[0])
             if known is None or known[1] != held.lineage:
@@ -243,5 +253,6 @@ class Materializer:
             self._left[partition] = held
             self.close(partition)
         self._measure_left()
+        self._feeds.close()
         self._retry_at = time.monotonic() + self._backoff
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)

@@ -75,9 +75,10 @@ class Upkeep:
 
     def look_for_eviction(self, partitions: Iterable[OpenPartition]) -> None:
         """Now and then, see whether Redis may drop rows."""
-        if time.monotonic() >= self._look_at:
+        rows = [self._writer.keys(held.view, held.number).rows for held in partitions]
+        if rows and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _LOOK_EVERY
-            found = evicts(self._writer, [self._writer.keys(held.view, held.number).rows for held in partitions])
+            found = evicts(self._writer, rows)
             if found is not None and self._evicts is None:
                 log.error("%s", found)
             self._evicts = found

@@ -117,12 +117,13 @@ class AsyncServers:
             raise failure or nowhere(topology)
 
     async def _client(self, node: Node) -> redis.asyncio.Redis:
-        if node not in self._clients:
+        found = self._clients.get(node)
+        if found is None:
             gone = [self._clients.pop(other) for other in self._clients.keys() - set(self._topology.nodes)]
-            self._clients[node] = connecting.async_client(node)
+            found = self._clients[node] = connecting.async_client(node)
             for client in gone:
                 await client.aclose()
-        return self._clients[node]
+        return found
 
     def _adviser(self, node: Node) -> redis.asyncio.Redis:
         if node not in self._advisers:
