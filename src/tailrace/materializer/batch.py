@@ -76,21 +76,22 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
             continue
         count += 1
         reached = offset
-        expires = None
         try:
-            (g_name, g), (v_name, v), (t_name, t), *more = headers
-            plain = g_name == "g" and v_name == "v" and t_name == "t" and v.isdigit() and t.isdigit()
-            plain = plain and len(v) <= _DIGITS and len(t) <= _DIGITS and key is not None
-            if more and plain:
-                ((x_name, x),) = more
-                plain = x_name == "x" and x.isdigit() and len(x) <= _DIGITS
-                expires = int(x) if plain else None
+            x = None
+            if len(headers) == 3:
+                (g_name, g), (v_name, v), (t_name, t) = headers
+                plain = key is not None
+            else:
+                (g_name, g), (v_name, v), (t_name, t), (x_name, x) = headers
+                plain = key is not None and x_name == "x" and x.isdigit() and len(x) <= _DIGITS
+            plain = plain and g_name == "g" and v_name == "v" and t_name == "t" and v.isdigit() and t.isdigit()
+            plain = plain and len(v) <= _DIGITS and len(t) <= _DIGITS
             if plain and g != generation:
                 plain = g.isdigit() and len(g) <= _DIGITS and (g[0] != _ZERO or len(g) == 1)
         except (TypeError, ValueError, AttributeError):
             plain = False
         if plain:
-            version, timestamp = int(v), int(t)
+            version, timestamp, expires = int(v), int(t), None if x is None else int(x)
         else:
             try:
                 change = decode_change(key, value, headers, offset)
