@@ -78,7 +78,8 @@ def test_a_rebalance_while_a_query_is_live_loses_nothing_and_resets_nobody(
         for key in KEYS[6:]:
             streams.log.put(key, 4, row(6))
         eventually(lambda: client.copy() == dict.fromkeys(KEYS[6:], row(6)), "fourth versions, from the first alone")
-        assert client.resumed() == dict.fromkeys(KEYS[6:], row(6)) and client.resets == 0
+        eventually(lambda: client.resumed() == dict.fromkeys(KEYS[6:], row(6)), "the same for who comes back")
+        assert client.resets == 0
 
 
 def test_a_client_that_was_away_while_the_materializer_was_gets_the_suffix(
@@ -113,23 +114,29 @@ def test_a_redis_emptied_while_a_query_is_live_is_filled_again_and_clients_are_t
         streams.log.put(b"1", 2, row(8))
         expected = {**dict.fromkeys(KEYS[1:], row(3)), b"1": row(8)}
         eventually(lambda: client.copy() == expected, "the rows after the loss")
-        assert client.resumed() == expected
+        # A partition without a change in it may be the last to be ready again.
+        eventually(lambda: client.resumed() == expected, "the same for who comes back")
 
 
-def test_a_row_enters_a_query_by_the_clock_and_leaves_it(streams: Streams, redis_server: RedisServer) -> None:
-    url = redis_server.url
-    soon = "t > now() and t - now() <= interval '2 seconds'"
-    starts = datetime.now(UTC) + timedelta(seconds=4)
-    value = json.dumps({"n": 1, "s": "a", "t": starts.isoformat(timespec="milliseconds")}).encode()
-    with running(streams.log, url) as materializer, following(streams, url, soon) as client:
-        ready(materializer)
-        streams.open("s", soon)
-        eventually(lambda: client.copy() == {}, "the query is ready")
-        streams.log.put(b"meeting", 1, value)
-        eventually(lambda: client.copy() == {b"meeting": value}, "it is about to start")
-        assert datetime.now(UTC) >= starts - timedelta(seconds=2), "not before"
-    with running(streams.log, url), following(streams, url, soon) as client:
-        eventually(lambda: client.copy() == {}, "it has started, also for who was not there when it entered")
+def test_a_row_enters_and_leaves_queries_by_the_clock_also_across_a_restart(
+    streams: Streams, redis_server: RedisServer
+) -> None:
+    url, log = redis_server.url, streams.log
+    to_come, begun = "t > now()", "t <= now()"
+    with following(streams, url, to_come) as leaving, following(streams, url, begun) as entering:
+        with running(log, url) as materializer:
+            ready(materializer)
+            streams.open("to come", to_come)
+            streams.open("begun", begun)
+            eventually(lambda: leaving.copy() == entering.copy() == {}, "the queries are ready")
+            starts = datetime.now(UTC) + timedelta(seconds=5)
+            value = json.dumps({"n": 1, "s": "a", "t": starts.isoformat(timespec="milliseconds")}).encode()
+            log.put(b"meeting", 1, value)
+            eventually(lambda: leaving.copy() == {b"meeting": value}, "it is to come")
+        with running(log, url):
+            eventually(lambda: entering.copy() == {b"meeting": value}, "it has begun")
+            assert datetime.now(UTC) >= starts, "not before"
+            eventually(lambda: leaving.copy() == {}, "it is no longer to come")
 
 
 def test_a_stream_that_ends_or_expires_leaves_no_key_behind(streams: Streams, redis_server: RedisServer) -> None:
