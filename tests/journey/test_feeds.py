@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from oracle import read_topic
-from running import Tailrace, eventually
+from running import PATIENCE, Tailrace, eventually
 from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
@@ -88,7 +88,8 @@ def test_a_listener_gets_each_event_once_through_a_changed_definition_and_killed
     notes.kill("pipeline")
     (notes.directory / "movies.py").write_text(MODULE.format(fresh=fresh, more=', "twice": "rating * 2"'))
     notes.start_pipeline(*OPEN)
-    eventually(lambda: generation() == 2, "the next generation begins")
+    # Fails with the end of the log where the pipeline dies instead.
+    notes.parts["pipeline"].wait(lambda: generation() == 2, PATIENCE)
     notes.kill("pipeline")
     notes.start_pipeline(*OPEN)
     notes.wait_ready("pipeline")

@@ -202,3 +202,20 @@ def test_every_step_leaves_redis_as_the_model_says(redis_server: RedisServer, mo
             max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
         ),
     )
+
+
+def test_a_history_that_was_dropped_because_all_of_it_was_old_is_not_taken_for_complete(
+    redis_server: RedisServer,
+) -> None:
+    FeedSteps.url = redis_server.url
+    steps = FeedSteps()
+    try:
+        steps.declare(retain="always", ordered=True, hold=0.0, listeners=set())
+        steps.apply([(b"a", b"s:0", 1, b"{}")], 0)
+        steps.what_is_there_grows_old()
+        steps.sweep()
+        page = steps.runner.run(steps.gateways["g1"].events(steps.place, b"a", -1))
+        assert page is not None and page.events == [] and not page.complete
+        steps.read(b"a", -1, 5)
+    finally:
+        steps.teardown()
