@@ -6,6 +6,7 @@ changelog is filled before.
 tailrace   one or two materializers, which find Redis emptied: from the first record that is back to the last
 plain      a consumer with a pipeline of HSET and PUBLISH by redis-py, for the same records, without versions
 limit      pipelined SETs by redis-benchmark, which has nothing to read from Kafka
+feeds      as tailrace, a feed that keeps its events for every client
 restore    from the loss of Redis until its last row is back, each key once in the changelog
 """
 
@@ -23,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from redis_limit import sets_per_second
-from store_load import load
+from store_load import load, load_feed
 from store_trials import Measured, Place, plain, refill, restore
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
@@ -31,6 +32,7 @@ from tailrace.errors import PartDied
 
 # Redis is a copy that the changelog restores; what persistence costs is not measured here.
 _OPTIONS = ("--appendonly", "no")
+_CLIENTS = 1_000
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +60,7 @@ def run(flags: argparse.Namespace) -> int:
             server.start()
             bench = Bench(console, Place(broker.address, server, logs), flags.rounds or (1 if flags.quick else 3))
             bench.views(records, flags.keys)
+            bench.feeds(records // 2)
             bench.restore(restored)
         finally:
             server.stop()
@@ -75,8 +78,7 @@ class Bench:
         self.failed = 0
         self.found: dict[str, list[Measured]] = defaultdict(list)
         self._console, self._place, self._rounds = console, place, rounds
-        # Feeds are not measured yet.
-        self._figures: dict[str, Any] = {"feeds_per_s": None}
+        self._figures: dict[str, Any] = {}
         self._limits: list[float] = []
 
     def views(self, records: int, keys: int) -> None:
@@ -92,6 +94,14 @@ class Bench:
             limit, self._figures["limit_by"] = sets_per_second(self._place.server.url, records, keys)
             self._limits.append(limit)
             self._say(f"limit: {limit:,.0f} SETs/s by {self._figures['limit_by']}")
+
+    def feeds(self, records: int) -> None:
+        """A feed that keeps every event, by one and by two instances."""
+        self._say(f"producing {records:,} events of {_CLIENTS:,} clients")
+        filled = load_feed(self._place.kafka, "feeds", records, _CLIENTS)
+        for _ in range(self._rounds):
+            self._try("feeds", lambda: refill(self._place, filled, 1))
+            self._try("feeds_2", lambda: refill(self._place, filled, 2))
 
     def restore(self, keys: int) -> None:
         """Restore as many keys."""

@@ -12,12 +12,14 @@ from confluent_kafka.admin import AdminClient
 
 from feeding import FeedLog, gateway
 from materializing import running
+from oracle import read_topic
 from running import eventually
 from services import NewRedis
 from tailrace.catalog import Catalog
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.event import Event
+from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import EVENTS, Topics
 from tailrace.materializer.materializer import Materializer
 from tailrace.store.feeds import Feeds
@@ -259,6 +261,9 @@ def test_every_event_counts_once_in_the_order_of_the_changelog_whatever_is_repea
         page = own.page(b"ann", 1)
         assert page is not None and page.complete and page.reached == 12
         assert [row.offset for row in page.events] == [2, 12]
+        # What is no event is kept as a dead letter, untouched.
+        letters = [message.value() for message in read_topic(log.broker.address, dead_letter_topic(log.feed))]
+        assert letters == [b"foreign", b"keyless", None] * 2
 
         # An instance that was paused, and believes what was so before.
         begun = cast(bytes, redis.Redis.from_url(url).hget(cast(str, log.keys.position), "begun")).decode()

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.catalog import Catalog, CatalogFeed
-from tailrace.kafka.changelogs import Changelogs, Partition, Polled
-from tailrace.materializer.batch import RawRecord
+from tailrace.kafka.changelogs import Changelogs, Message, Partition, Polled
 from tailrace.materializer.counters import Counters
 from tailrace.materializer.feed_batch import gather
 from tailrace.materializer.feed_beginning import beginning
+from tailrace.materializer.letters import Letters
+from tailrace.materializer.sifting import raw
 from tailrace.store.feeds import FeedPlace, Feeds
 from tailrace.store.listening import REFRESH
 from tailrace.store.writer import Moved, Writer
@@ -43,6 +44,17 @@ class OpenFeed:
     begun: str
     stored: int
     target: int
+    lettered: int | None = None
+
+    @property
+    def partition(self) -> Partition:
+        """The partition of the changelog."""
+        return (self.place.feed.changelog, self.place.partition)
+
+    @property
+    def view(self) -> str:
+        """The name of the feed."""
+        return self.place.feed.name
 
     @property
     def whole(self) -> bool:
@@ -57,6 +69,7 @@ class FollowedFeeds:
         self,
         changelogs: Changelogs,
         writer: Writer,
+        letters: Letters,
         counters: Counters,
         lost: Callable[[], None] = lambda: None,
         *,
@@ -64,6 +77,7 @@ class FollowedFeeds:
     ) -> None:
         self._changelogs = changelogs
         self._writer = writer
+        self._letters = letters
         self._feeds = Feeds(writer)
         self._counters = counters
         self._lost = lost
@@ -71,7 +85,7 @@ class FollowedFeeds:
         self._entries: dict[str, tuple[CatalogFeed, str]] = {}
         self._open: dict[Partition, OpenFeed] = {}
         self._closed: dict[Partition, float] = {}
-        self._records: dict[Partition, list[RawRecord]] = {}
+        self._records: dict[Partition, list[Message]] = {}
         self._alive: dict[Partition, float] = {}
         self._probe_at = 0.0
 
@@ -99,8 +113,7 @@ class FollowedFeeds:
         self._closed.update({p: 0.0 for p in polled.assigned if p[0] in self._entries})
         for partition, messages in polled.records.items():
             if partition in self._open:
-                found = [(m.key(), m.value(), m.headers(), m.offset()) for m in messages]
-                self._records.setdefault(partition, []).extend(found)  # type: ignore[arg-type]
+                self._records.setdefault(partition, []).extend(messages)
         return Polled(
             {partition: messages for partition, messages in polled.records.items() if partition not in self._open},
             [partition for partition in polled.assigned if partition not in self._closed],
@@ -112,7 +125,7 @@ class FollowedFeeds:
         """Do what is due; raises Unavailable, and then `close` must be called."""
         now = time.monotonic()
         for partition, at in list(self._closed.items()):
-            if now >= at:
+            if now >= at and not self._letters.blocks(partition):
                 self._open_partition(partition)
         records, self._records = self._records, {}
         for partition, found in records.items():
@@ -181,20 +194,20 @@ class FollowedFeeds:
         self._counters.reopened.labels(feed.name).inc()
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
 
-    def _apply(self, partition: Partition, records: list[RawRecord]) -> None:
+    def _apply(self, partition: Partition, messages: list[Message]) -> None:
         held = self._open[partition]
         name = held.place.feed.name
-        batch = gather(records, held.stored)
+        batch = gather(raw(messages), held.stored)
         if batch.reached == held.stored:
+            return
+        if batch.refused and not self._letters.keep(held, _refused(messages, dict(batch.refused))):
+            self._close(partition)
             return
         result = self._feeds.apply(held.place, held.begun, held.stored, batch.reached, batch.events)
         if isinstance(result, Moved):
             self._lose(partition, result.offset)
             return
         held.stored = batch.reached
-        for offset, reason in batch.refused:
-            log.warning("%s[%d] offset %d is no event of a feed and was passed over: %s", *partition, offset, reason)
-        self._counters.dead_letters.labels(name).inc(len(batch.refused))
         self._counters.records.labels(name).inc(batch.records)
         self._counters.accepted.labels(name).inc(result.new)
         self._counters.kept.labels(name).inc(result.kept)
@@ -242,3 +255,7 @@ class FollowedFeeds:
     def _forget(self, partition: Partition) -> None:
         for held in (self._open, self._closed, self._records, self._alive):
             held.pop(partition, None)
+
+
+def _refused(messages: Sequence[Message], reasons: Mapping[int, str]) -> list[tuple[Message, str]]:
+    return [(message, reasons[message.offset() or 0]) for message in messages if (message.offset() or 0) in reasons]

@@ -5,16 +5,33 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from typing import Protocol
 
 from tailrace.errors import Unreachable
 from tailrace.kafka.changelogs import Changelogs, Message, Partition
 from tailrace.kafka.dead_letters import DeadLetter, DeadLetters
 from tailrace.materializer.counters import Counters
-from tailrace.materializer.open_partition import OpenPartition
 
 log = logging.getLogger(__name__)
 
 _RETRY_AFTER = 5.0
+
+
+class Lettered(Protocol):
+    """A partition that is being read, of a view or of a feed.
+
+    `lettered` is the offset up to which its letters are known to be kept, None where that was not asked yet.
+    """
+
+    lettered: int | None
+
+    @property
+    def partition(self) -> Partition:
+        """The partition of the changelog."""
+
+    @property
+    def view(self) -> str:
+        """The name of the view or feed."""
 
 
 class Letters:
@@ -36,7 +53,7 @@ class Letters:
         """Whether a partition must not be read now: letters of it are to be written, and Kafka does not take them."""
         return partition in self._failed and time.monotonic() < self._retry_at
 
-    def keep(self, held: OpenPartition, found: Sequence[tuple[Message, str]]) -> bool:
+    def keep(self, held: Lettered, found: Sequence[tuple[Message, str]]) -> bool:
         """Keep records, each with the reason; where it is False, Kafka did not take them: read them again."""
         if held.lettered is None:
             held.lettered = (self._changelogs.committed(held.partition) or 0) - 1
@@ -60,7 +77,7 @@ class Letters:
         return True
 
 
-def _letter(held: OpenPartition, message: Message, reason: str) -> DeadLetter:
+def _letter(held: Lettered, message: Message, reason: str) -> DeadLetter:
     topic, number = held.partition
     return DeadLetter(
         topic=topic,

@@ -68,7 +68,7 @@ class Materializer:
         self._matching = matching
         self._applying = Applying(writer, self, upkeep, letters, matching, counters)
         self._counters = counters
-        self._feeds = FollowedFeeds(changelogs, writer, counters, catalog.copy_again, grace=grace)
+        self._feeds = FollowedFeeds(changelogs, writer, letters, counters, catalog.copy_again, grace=grace)
         self._views: dict[str, tuple[CatalogView, str]] = {}
         self.open: dict[Partition, OpenPartition] = {}
         self._closed: set[Partition] = set()
