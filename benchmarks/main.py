@@ -6,9 +6,10 @@ import argparse
 import sys
 
 import latency
+import materializer
 import views
 
-BENCHMARKS = {"latency": latency, "views": views}
+BENCHMARKS = {"latency": latency, "materializer": materializer, "views": views}
 
 
 def main() -> int:

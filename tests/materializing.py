@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from redis.exceptions import RedisClusterException
 
+from redis_topologies import client_of
 from running import eventually
-from tailrace.catalog import APP_RECORD, Catalog, CatalogView, Column, catalog_topic
+from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogView, Column, Progress, catalog_topic
 from tailrace.dev.broker import Broker
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.changelogs import Changelogs
+from tailrace.kafka.commands_topic import CommandsReader
+from tailrace.kafka.dead_letters import DeadLetters
 from tailrace.kafka.topics import COMPACTED, Topics
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.letters import Letters
+from tailrace.materializer.matching import Matching
 from tailrace.materializer.materializer import Materializer
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.partitions import partition_of
 from tailrace.record import Change, decode_change
 from tailrace.store.keys import PartitionKeys, partition_keys
+from tailrace.store.match_writer import MatchWriter
 from tailrace.store.row import unpack
 from tailrace.store.writer import Writer
 
@@ -37,18 +44,27 @@ Rows = dict[bytes, tuple[int, int, bytes | None]]
 class Changelog:
     """An app with one view, its changelog and its catalog written by hand."""
 
-    def __init__(self, broker: Broker, fresh: str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        fresh: str,
+        columns: tuple[Column, ...] = (),
+        *,
+        config: Mapping[str, str] = COMPACTED,
+    ) -> None:
         self.app = f"app-{fresh}"
         self.view = f"view-{fresh}"
         self.prefix = f"test:{fresh}"
         self.broker = broker
-        self._producer = Producer({"bootstrap.servers": broker.address, "partitioner": "murmur2"})
+        self._producer = Producer(
+            {"bootstrap.servers": broker.address, "partitioner": "murmur2", "message.max.bytes": 8 * 1024 * 1024}
+        )
         topics = Topics(broker.address)
         topics.create(catalog_topic(self.app), partitions=1, replication=1, config=COMPACTED)
-        topics.create(self.view, partitions=PARTITIONS, replication=1, config=COMPACTED)
+        topics.create(self.view, partitions=PARTITIONS, replication=1, config=config)
         topic_id = topics.describe([self.view])[self.view].id
         self._catalogs = CatalogWriter(broker.address, catalog_topic(self.app))
-        self.entry = CatalogView(self.view, self.view, topic_id, PARTITIONS, 1, (Column("k", "string"),), (), {})
+        self.entry = CatalogView(self.view, self.view, topic_id, PARTITIONS, 1, (Column("k", "string"),), columns, {})
         self.name_build(1)
 
     def name_build(self, generation: int, *, next: int | None = None, since: Mapping[int, int] | None = None) -> None:
@@ -57,6 +73,12 @@ class Changelog:
         offsets = {str(number): offset for number, offset in (since or {}).items()}
         entry = replace(self.entry, generation=generation, next=following, since=offsets)
         self._catalogs.put(APP_RECORD, Catalog(self.app, {self.view: entry}).encode())
+        self._catalogs.flush()
+
+    def finish_batch(self, number: int, generation: int = 1) -> None:
+        """Say that the pipeline has finished a batch."""
+        progress = Progress(self.view, generation, number, 0)
+        self._catalogs.put(PROGRESS_RECORDS + self.view, progress.encode())
         self._catalogs.flush()
 
     def put(
@@ -73,9 +95,25 @@ class Changelog:
         change = Change(key, value, generation, version, 0, -1, expires, added)
         self.put_raw(key, value, change.headers())
 
+    def put_later(self, key: bytes, version: int, value: bytes | None) -> None:
+        """Write one change, and do not wait: `flush` does."""
+        headers = cast(Any, Change(key, value, 1, version, 0, -1).headers())
+        self._producer.produce(self.view, value, key=key, headers=headers)
+
+    def flush(self) -> None:
+        """Wait until the broker has all that was written."""
+        assert self._producer.flush(30) == 0
+
     def put_raw(self, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
         """Write any record."""
         self._producer.produce(self.view, value, key=key, headers=headers)  # type: ignore[arg-type]
+        assert self._producer.flush(30) == 0
+
+    def put_many(self, changes: Iterable[tuple[bytes, int, bytes | None]]) -> None:
+        """Write changes (key, version, value) and wait until the broker has all of them."""
+        for key, version, value in changes:
+            headers = Change(key, value, 1, version, 0, -1).headers()
+            self._producer.produce(self.view, value, key=key, headers=headers)  # type: ignore[arg-type]
         assert self._producer.flush(30) == 0
 
     def ends(self) -> dict[int, int]:
@@ -116,19 +154,18 @@ class Changelog:
 
     def rows(self, url: str, *, kept: bool = False) -> Rows:
         """The rows and tombstones that Redis serves, or those that it keeps back; nothing where it is away."""
-        client = redis.Redis.from_url(url)
         found: Rows = {}
         try:
+            client = client_of(url)
             for number in range(PARTITIONS):
                 keys = partition_keys(self.prefix, self.view, number)
                 for name in (keys.next_rows, keys.next_gone) if kept else (keys.rows, keys.gone):
                     for key, data in cast(dict[bytes, bytes], client.hgetall(cast(str, name))).items():
                         row = unpack(data)
                         found[key] = (row.generation, row.version, row.value)
-        except redis.ConnectionError:
-            return {}
-        finally:
             client.close()
+        except (redis.RedisError, RedisClusterException):
+            return {}
         return found
 
     def present(self, url: str) -> set[bytes]:
@@ -139,15 +176,45 @@ class Changelog:
         return Consumer({"bootstrap.servers": self.broker.address, "group.id": "test", "enable.auto.commit": False})
 
 
+class App(Protocol):
+    """What a materializer must know of an app whose changelogs a test writes."""
+
+    app: str
+    prefix: str
+    broker: Broker
+
+
 @contextmanager
-def running(log: Changelog, url: str, *, patience: float = 30.0) -> Iterator[Materializer]:
-    """A materializer that steps in a thread of its own; `patience` is for builds that the catalog does not name."""
+def running(
+    log: App,
+    url: str,
+    *,
+    patience: float = 30.0,
+    tombstones: float = 86_400.0,
+    grace: float = 0.5,
+    most: int = 8000,
+) -> Iterator[Materializer]:
+    """A materializer that steps in a thread of its own.
+
+    Settings are as for `Upkeep` and `Changelogs`; `grace` is for listeners that register again.
+    """
     writer = Writer(url, log.prefix)
     reader = CatalogReader(log.broker.address, catalog_topic(log.app))
-    changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer")
+    changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer", most=most)
     counters = Counters()
-    upkeep = Upkeep(writer, Additions(log.broker.address), counters, patience=patience)
-    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, counters)
+    catalog = CatalogCopy(reader, writer)
+    upkeep = Upkeep(
+        writer,
+        Additions(log.broker.address),
+        counters,
+        finished=catalog.finished,
+        patience=patience,
+        tombstones=tombstones,
+    )
+    letters = Letters(DeadLetters(log.broker.address), changelogs, counters)
+    commands = CommandsReader(log.broker.address, log.app)
+    matching = Matching(commands, MatchWriter(writer), counters)
+    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, matching, counters, grace=grace)
     stop = threading.Event()
 
     def steps() -> None:
@@ -161,8 +228,10 @@ def running(log: Changelog, url: str, *, patience: float = 30.0) -> Iterator[Mat
     finally:
         stop.set()
         thread.join()
+        materializer.stop()
         changelogs.close()
         reader.close()
+        commands.close()
         writer.close()
 
 

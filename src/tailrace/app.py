@@ -10,6 +10,8 @@ from tailrace.place import Place, calling_place
 from tailrace.topics import Table, Topic
 from tailrace.views import (
     AGGREGATE,
+    FEED_AGE,
+    FEED_LENGTH,
     JOIN,
     LATEST,
     REAL_TIME,
@@ -228,6 +230,8 @@ class App:
         transform: Transform | None = None,
         hold: str = "30s",
         retain: str = "listening",
+        length: int = FEED_LENGTH,
+        age: str = FEED_AGE,
         mode: str = REAL_TIME,
         to: str | None = None,
     ) -> Feed:
@@ -237,6 +241,7 @@ class App:
         columns: name → Spark SQL over one event; all columns of the topic where not given.
         hold: how long a feed is kept after its last listener has left.
         retain: `"listening"`: events are kept only while someone listens; `"always"`: for clients that come later, too.
+        length, age: how many events are kept for one client at most, and for how long.
         The other arguments are those of `view`.
         """
         feed = Feed(
@@ -250,6 +255,8 @@ class App:
             hold=hold,
             retain=retain,
             transform=transform,
+            length=length,
+            age=age,
         )
         self._feeds.append(feed)
         return feed

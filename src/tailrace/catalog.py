@@ -66,6 +66,8 @@ class CatalogFeed:
     """A feed, as other processes see it: its changelog holds every event, by the key of the client it is for.
 
     `hold` is for how many seconds a feed is kept after its last listener has left; `retain` is `listening` or `always`.
+    `length` and `age`, in seconds, limit what is kept for one client. `ordered` says that every source record gives one
+    event at most, and that those of a source partition stand in the changelog in its order.
     """
 
     name: str
@@ -80,6 +82,9 @@ class CatalogFeed:
     schemas: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
     hold: float = 0.0
     retain: str = "listening"
+    length: int = 10_000
+    age: float = 86_400.0
+    ordered: bool = False
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> CatalogFeed:

@@ -187,6 +187,7 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
 def _status(flags: argparse.Namespace) -> int:
     settings = _settings(flags)
     from tailrace.status import status
+    from tailrace.store_status import summary
 
     found = status(app_name(flags.app), settings)
     if flags.json:
@@ -195,7 +196,7 @@ def _status(flags: argparse.Namespace) -> int:
     rows = [("view", "generation", "mode", "behind", "read", "skipped", "lost", "store behind")]
     for view in found.views:
         behind = f"{view.behind:,} ({view.behind_seconds:.0f} s)" if view.behind else "0"
-        store = "unknown" if view.store_behind is None else f"{view.store_behind:,}"
+        store = summary(view.store)
         counts = (f"{view.inputs:,}", f"{sum(view.skipped.values()):,}", f"{view.lost:,}")
         generation = str(view.generation) if view.building is None else f"{view.generation} → {view.building}"
         rows.append((view.view, generation, view.mode, behind, *counts, store))

@@ -4,6 +4,7 @@
     value    the row as compact JSON, or null: the key is gone
     headers  g generation, v version, t source timestamp in ms, each as decimal text;
              x, where the row expires: when, in ms since 1970;
+             p and s, where it is an event of a feed: see `event`;
              a, where a materializer has added the record and not the pipeline: 1
 
 The value is never parsed on its way to the client: it is carried as bytes.
@@ -63,16 +64,17 @@ def decode_change(
     return Change(
         key=key,
         value=value,
-        generation=_number(found, "g"),
-        version=_number(found, "v"),
-        timestamp=_number(found, "t"),
+        generation=number(found, "g"),
+        version=number(found, "v"),
+        timestamp=number(found, "t"),
         offset=offset,
-        expires=_number(found, "x") if "x" in found else None,
+        expires=number(found, "x") if "x" in found else None,
         added="a" in found,
     )
 
 
-def _number(headers: dict[str, bytes | None], name: str) -> int:
+def number(headers: dict[str, bytes | None], name: str) -> int:
+    """The number that a header spells; raises NotAChange where it spells none."""
     text = headers.get(name)
     if text is None:
         raise NotAChange(f"expected the header {name!r} as decimal text, got a record without it")

@@ -10,10 +10,10 @@ import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from tailrace.errors import SettingError
 from tailrace.logs import without_password
+from tailrace.store.address import Address, NotAnAddress
 
 ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "dev")
 
@@ -48,7 +48,11 @@ TABLE = (
         ("pipeline", "materializer", "status", "rebuild"),
     ),
     Setting(
-        "redis", "redis", "redis://localhost:6379/0", "Redis or Valkey URL.", ("materializer", "gateway", "status")
+        "redis",
+        "redis",
+        "redis://localhost:6379/0",
+        "URL of Redis or Valkey, also of Sentinels or a Cluster: see docs/operations.md.",
+        ("materializer", "gateway", "status"),
     ),
     Setting(
         "prefix",
@@ -120,6 +124,13 @@ TABLE = (
         "",
         "URL of the schema registry, Confluent API; none where empty.",
         ("pipeline", "check", "explain", "dev"),
+    ),
+    Setting(
+        "tombstones",
+        "duration",
+        "24h",
+        "How long Redis remembers at least that a key has gone; a client that resumes later gets `reset`.",
+        ("materializer",),
     ),
     Setting("host", "text", "127.0.0.1", "Address that the gateway listens on.", ("gateway", "dev")),
     Setting("port", "port", "8080", "Port that the gateway listens on; 0 takes a free one.", ("gateway", "dev")),
@@ -207,7 +218,11 @@ def _problem(kind: str, text: str) -> str | None:
     if kind == "port":
         return None if text.isascii() and text.isdigit() and int(text) < 65536 else "a port from 0 to 65535"
     if kind == "redis":
-        return None if _is_redis(text) else "a URL such as redis://localhost:6379/0"
+        try:
+            Address.parse(text)
+        except NotAnAddress as error:
+            return str(error)
+        return None
     if kind == "topics":
         return None if text in ("changelogs", "all") else "changelogs or all"
     if kind == "switch":
@@ -215,14 +230,6 @@ def _problem(kind: str, text: str) -> str | None:
     if kind == "level":
         return None if text in ("debug", "info", "warning", "error") else "debug, info, warning or error"
     return None if text else "a value"
-
-
-def _is_redis(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("redis", "rediss", "unix") and (parts.port is None or parts.port > 0)
-    except ValueError:
-        return False
 
 
 def page() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.catalog import (
@@ -16,14 +16,19 @@ from tailrace.catalog import (
     Progress,
     catalog_topic,
 )
-from tailrace.errors import TopicError, Unreachable
+from tailrace.errors import TopicError
 from tailrace.kafka.catalog_topic import read_records
+from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.groups import Group
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.backlog import backlog
 from tailrace.settings import Settings
 from tailrace.store.keys import default_prefix
-from tailrace.store.writer import Unavailable, Writer
+from tailrace.store.writer import Writer
+from tailrace.store_status import StoredPartition, stored_partitions
+
+# Why a record of a changelog is a dead letter.
+NOT_APPLIED = "not-applied"
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,9 @@ class ViewStatus:
     """How far one view is.
 
     `behind` counts records that no finished batch has processed. A live view has served most of them already: offsets
-    are saved at the end of a batch. `behind_seconds` is the age of the oldest of them. `store_behind` counts changelog
-    records that are not in Redis; None where Redis can't be asked, or holds nothing of the view.
+    are saved at the end of a batch. `behind_seconds` is the age of the oldest of them. `store` says how far Redis is
+    with each partition of the changelog; None where it can't be asked. `store_behind` sums up the records that are not
+    in Redis; None where it holds nothing of a partition.
     """
 
     view: str
@@ -45,11 +51,15 @@ class ViewStatus:
     behind_seconds: float
     store_behind: int | None
     building: int | None = None
+    store: list[StoredPartition] | None = None
 
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """How many records of a topic could not be used, by reason; up to `behind` records before its end."""
+    """How many records of a topic could not be used, by reason; up to `behind` records before its end.
+
+    Those of a changelog are counted on its dead-letter topic: as many as that still holds.
+    """
 
     topic: str
     letters: Mapping[str, int]
@@ -101,6 +111,8 @@ def _view_status(
         sources = {name: topic.partitions for name, topic in topics.describe(sorted(view.sources)).items()}
         bounds = group.bounds(sources)
         processed = progress.processed
+        lineage = catalog.lineage(view)
+        store = stored_partitions(group, writer, view.name, lineage, view.changelog, view.partitions)
         return ViewStatus(
             view=view.name,
             generation=view.generation,
@@ -110,8 +122,9 @@ def _view_status(
             lost=progress.lost,
             behind=backlog(processed, bounds),
             behind_seconds=_age(group, processed, bounds),
-            store_behind=_store_behind(catalog, view, group, writer) if isinstance(view, CatalogView) else None,
+            store_behind=_behind(store),
             building=view.next.generation if isinstance(view, CatalogView) and view.next is not None else None,
+            store=store,
         )
     finally:
         group.close()
@@ -120,12 +133,17 @@ def _view_status(
 def _dead_letters(catalog: Catalog, records: Mapping[str, bytes], topics: Topics, servers: str) -> list[DeadLetters]:
     found = [Progress.decode(value) for key, value in records.items() if key.startswith(DEAD_LETTER_RECORDS)]
     counts = {name: topic.partitions for name, topic in topics.describe([one.view for one in found]).items()}
+    known = {one.view for one in found}
+    outputs: list[CatalogView | CatalogFeed] = [*catalog.views.values(), *catalog.feeds.values()]
+    kept = {output.changelog: dead_letter_topic(output.changelog) for output in outputs}
+    made = topics.describe([name for changelog, name in kept.items() if changelog not in known])
     group = Group(servers, f"tailrace.{catalog.app}.status")
     try:
         bounds = group.bounds(counts)
+        letters = group.bounds({name: topic.partitions for name, topic in made.items()})
     finally:
         group.close()
-    return [
+    of_topics = [
         DeadLetters(
             one.view,
             {reason: count for reason, count in one.skipped.items() if count},
@@ -134,6 +152,12 @@ def _dead_letters(catalog: Catalog, records: Mapping[str, bytes], topics: Topics
         for one in sorted(found, key=lambda one: one.view)
         if one.view in bounds
     ]
+    of_changelogs = [
+        DeadLetters(changelog, {NOT_APPLIED: sum(end - first for first, end in letters[name].values())}, 0)
+        for changelog, name in sorted(kept.items())
+        if name in letters
+    ]
+    return of_topics + of_changelogs
 
 
 def _age(
@@ -149,13 +173,7 @@ def _age(
     return oldest
 
 
-def _store_behind(catalog: Catalog, view: CatalogView, group: Group, writer: Writer) -> int | None:
-    partitions = [(view.name, number, catalog.lineage(view)) for number in range(view.partitions)]
-    try:
-        stored = writer.offsets(partitions)
-        ends = group.bounds({view.changelog: view.partitions})[view.changelog]
-    except (*Unavailable, Unreachable):
+def _behind(store: Sequence[StoredPartition] | None) -> int | None:
+    if store is None or any(one.offset is None for one in store):
         return None
-    if any(offset is None for offset in stored):
-        return None
-    return sum(max(0, ends[number][1] - 1 - (offset or 0)) for number, offset in enumerate(stored))
+    return sum(one.behind for one in store)

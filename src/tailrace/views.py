@@ -19,6 +19,9 @@ LATEST = "latest"
 WINDOW = "window"
 JOIN = "join"
 
+FEED_LENGTH = 10_000
+FEED_AGE = "1 day"
+
 REAL_TIME = "real-time"
 MICRO_BATCH = "micro-batch"
 
@@ -120,7 +123,8 @@ WINDOW_END = "window_end"
 class Feed:
     """Every event of a key, in order, for whoever listens.
 
-    `hold` is how long a feed is kept after its last listener has left; `retain` is `listening` or `always`.
+    `hold` is how long a feed is kept after its last listener has left; `retain` is `listening` or `always`. `length`
+    and `age` are how many events are kept for a client at most, and for how long.
     """
 
     name: str
@@ -133,6 +137,8 @@ class Feed:
     hold: str
     retain: str
     transform: Transform | None = None
+    length: int = FEED_LENGTH
+    age: str = FEED_AGE
 
     @property
     def sources(self) -> tuple[tuple[str, Source], ...]:

@@ -9,6 +9,7 @@ from gateway_process import GatewayProcess, Store, row
 from running import eventually
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.keys import default_prefix, partition_keys
+from tailrace.store.tombstones import Tombstones
 
 
 def test_a_stream_is_row_ready_and_then_changes(gateway: GatewayProcess, store: Store) -> None:
@@ -201,3 +202,31 @@ def test_a_client_that_does_not_read_is_conflated_and_holds_up_nobody(gateway: G
     assert slow.frame().data == fast.frame().data == {"version": last + 1}
     slow.close()
     fast.close()
+
+
+def test_a_client_that_comes_back_after_its_tombstone_was_forgotten_gets_reset_and_not_silence(
+    gateway: GatewayProcess, store: Store
+) -> None:
+    kept = store.position("names", "here", store.put("names", "here", 1, row(1)))
+    tap = gateway.follow("/views/names/away/events")
+    store.put("names", "away", 1, row(1))
+    position = tap.frames("row")[-1].id
+    assert position is not None
+    tap.close()
+    store.put("names", "away", 2, None)
+    place = ("names", 0, store.catalog.lineage(store.catalog.views["names"]))
+    for time, batch in ((0, 0), (1000, 2), (1000, 2)):
+        found = Tombstones(store.writer).prune(
+            *place, generation=1, now=time, keep=1000, batch=batch, keys=[b"away", b"here"]
+        )
+    assert found is not None and found.dropped == 1
+    tap = gateway.follow("/views/names/away/events", headers={"Last-Event-ID": position})
+    reset, ready = tap.frames("ready")
+    assert (reset.event, reset.data["reason"]) == ("reset", "forgotten")
+    assert ready.id is not None
+    tap.close()
+    # Where a row is, nothing was forgotten; and who has seen the reset is up to date.
+    for key, after in (("here", kept), ("away", ready.id)):
+        tap = gateway.follow(f"/views/names/{key}/events", headers={"Last-Event-ID": after})
+        assert tap.frame().event == "ready"
+        tap.close()

@@ -95,3 +95,28 @@ def test_two_instances_share_the_partitions_and_a_third_of_the_work_moves_withou
         for n in range(100):
             log.put(b"%d" % n, 3)
         eventually(lambda: [v for _, v, _ in log.rows(redis_server.url).values()] == [3] * 100, "third versions")
+
+
+def test_a_backlog_is_applied_whole_though_redis_is_lost_and_killed_in_the_middle_of_it(
+    log: Changelog, new_redis: NewRedis
+) -> None:
+    server = new_redis()
+    client = redis.Redis.from_url(server.url)
+    keys = [b"%d" % n for n in range(500)]
+    for version in range(1, 9):
+        log.put_many((key, version, b"{}" if version % 3 else None) for key in keys)
+
+    def stored() -> int:
+        found = [client.hget(partition_keys(log.prefix, log.view, n).position, "offset") for n in range(PARTITIONS)]
+        return sum(int(offset or -1) + 1 for offset in found)
+
+    # Polls this small are full, so that one is under way while the next is read.
+    with running(log, server.url, most=20) as materializer:
+        eventually(lambda: stored() > 500, "it is under way")
+        client.flushall()
+        eventually(lambda: stored() > 500, "it is under way again")
+        server.kill()
+        server.start()
+        expected = dict.fromkeys(keys, (1, 8, b"{}"))
+        eventually(lambda: log.rows(server.url) == expected and materializer.reasons() == [], "every row")
+        assert stored() == 8 * len(keys)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.materializer.batch import RawRecord, conflate
+from tailrace.materializer.batch import RawRecord, conflate, cut
+from tailrace.record import MAX_NUMBER, NotAChange, decode_change
 
 
 def raw(offset: int, key: bytes, version: int, generation: int = 1) -> RawRecord:
@@ -30,6 +33,43 @@ def test_applying_the_reduced_batch_gives_the_same_rows_as_applying_every_record
     assert batch.reached == max(stored, len(history) - 1)
 
 
+numbers = st.sampled_from(
+    [b"0", b"1", b"7", b"07", b"", b"-1", b" 1", b"1_0", b"9" * 18, b"9" * 19, b"%d" % MAX_NUMBER]
+)
+header_lists = st.one_of(
+    st.none(),
+    st.builds(
+        lambda g, v, t, more: [("g", g), ("v", v), ("t", t), *more],
+        numbers,
+        numbers,
+        numbers,
+        st.sampled_from([[], [("x", b"5")], [("x", b"x")], [("a", b"1")], [("x", b"5"), ("a", b"1")], [("x", None)]]),
+    ),
+    st.lists(st.tuples(st.sampled_from(["g", "v", "t", "x", "a", "z"]), st.one_of(st.none(), numbers)), max_size=6),
+)
+
+
+@given(st.sampled_from([None, b"", b"k"]), st.sampled_from([None, b"", b"{}"]), header_lists)
+def test_headers_in_any_shape_are_read_as_decode_change_reads_them(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]] | None
+) -> None:
+    batch = conflate([(key, value, headers, 3)], -1)
+    change, reason = None, None
+    try:
+        change = decode_change(key, value, headers, 3)
+    except NotAChange as error:
+        reason = str(error)
+    assert [refused.reason for refused in batch.refused] == ([reason] if reason is not None else [])
+    assert batch.changes == ([replace(change, value=value or None, added=False)] if change is not None else [])
+    assert batch.added == ([change] if change is not None and change.added else [])
+
+
+def test_large_values_are_cut_into_batches_in_their_order() -> None:
+    messages = [b"x" * size for size in (3, 3, 5, 20, 1, 1)]
+    assert list(cut(messages, 8)) == [messages[:2], messages[2:3], messages[3:4], messages[4:]]
+    assert list(cut(messages, 100)) == [messages]
+
+
 def test_of_equal_versions_the_first_stays() -> None:
     (change,) = conflate([raw(5, b"a", 3), raw(6, b"a", 3)], 4).changes
     assert change.offset == 5
@@ -37,7 +77,7 @@ def test_of_equal_versions_the_first_stays() -> None:
 
 def test_a_record_that_is_no_change_is_refused_and_the_batch_moves_past_it() -> None:
     batch = conflate([(b"a", b"{}", None, 7), raw(8, b"b", 1), (None, b"x", None, 9)], 6)
-    assert [offset for offset, _ in batch.refused] == [7, 9]
+    assert [refused.offset for refused in batch.refused] == [7, 9]
     assert [change.key for change in batch.changes] == [b"b"] and batch.reached == 9
 
 

@@ -29,6 +29,14 @@ def test_a_position_ahead_of_the_store_waits() -> None:
     assert entry("0123abcd.2.3-0", VIEW, 3, -1) == Ahead(0)
 
 
+def test_a_position_from_before_something_was_forgotten_is_reset() -> None:
+    found = entry("0123abcd.2.3-7", VIEW, 3, 10, 8)
+    assert isinstance(found, Reset) and found.reason == "forgotten"
+    assert entry("0123abcd.2.3-8", VIEW, 3, 10, 8) == After(8)
+    assert entry("0123abcd.2.3-11", VIEW, 3, 10, 8) == Ahead(11)
+    assert entry("0123abcd.2", VIEW, 3, 10, 8) == Fresh()
+
+
 @pytest.mark.parametrize("text", ["", "0123abcd.2", "0123abcd.2.1-7"])
 def test_a_position_that_names_no_offset_of_the_partition_has_seen_nothing_of_it(text: str) -> None:
     assert entry(text, VIEW, 3, 10) == Fresh()

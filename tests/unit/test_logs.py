@@ -14,6 +14,12 @@ from tailrace.logs import without_password
         ("redis://:secret@host:6379/0", "redis://:***@host:6379/0"),
         ("rediss://user:se:cr%20et@host/0", "rediss://user:***@host/0"),
         ("unix://user:secret@/run/redis.sock", "unix://user:***@/run/redis.sock"),
+        ("redis://user:se/c@ret@host/0", "redis://user:***@host/0"),
+        (
+            "redis+sentinel://:secret@h1:1,h2:2/m?sentinel_password=secret&db=1",
+            "redis+sentinel://:***@h1:1,h2:2/m?sentinel_password=***&db=1",
+        ),
+        ("rediss+cluster://user:secret@h1,h2?ssl_password=a@b", "rediss+cluster://user:***@h1,h2?ssl_password=***"),
     ],
 )
 def test_passwords_are_left_out_of_urls(url: str, shown: str) -> None:

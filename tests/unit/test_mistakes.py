@@ -173,6 +173,9 @@ def table_of(app: App, name: str = "movies", **options: Any) -> Table:
         (lambda app: app.feed("f", table_of(app), key="movie_id"), "a topic, because a feed"),
         (lambda app: app.feed("f", topic_of(app), key="movie_id", hold="long"), "a duration such as"),
         (lambda app: app.feed("f", topic_of(app), key="movie_id", retain="never"), "retain=… out of"),
+        (lambda app: app.feed("f", topic_of(app), key="movie_id", length=0), "a whole number above zero"),
+        (lambda app: app.feed("f", topic_of(app), key="movie_id", length=True), "a whole number above zero"),
+        (lambda app: app.feed("f", topic_of(app), key="movie_id", age="0s"), "a duration such as"),
         (lambda app: app.feed("averages", topic_of(app), key="movie_id"), "each feed declared once"),
     ],
 )

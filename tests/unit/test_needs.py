@@ -30,3 +30,8 @@ def test_no_micro_batch_can_take_the_slots_of_a_real_time_view() -> None:
 def test_a_dead_letter_may_be_longer_than_its_record() -> None:
     (letters,) = (topic for topic in own_topics(app(a="real-time"), {}) if topic.name == "ratings.dead-letters")
     assert int(letters.config["max.message.bytes"]) > 2 * 1024 * 1024
+
+
+def test_commands_have_one_partition_that_keeps_the_newest_of_each_stream_for_a_while() -> None:
+    (commands,) = (topic for topic in own_topics(app(a="real-time"), {}) if topic.name == "tailrace.movies.commands")
+    assert commands.partitions == 1 and commands.config["cleanup.policy"] == "compact,delete"

@@ -138,6 +138,13 @@ def _of_feed(feed: Feed, subject: str) -> Iterator[Mistake]:
     if feed.retain not in _RETAIN:
         expected = f"retain=… out of {', '.join(_RETAIN)}"
         yield Mistake(feed.place, subject, expected, repr(feed.retain), "Choose one of these.")
+    length: object = feed.length
+    if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+        yield Mistake(feed.place, subject, "a whole number above zero", f"length={length!r}", "Correct length=….")
+    age: object = feed.age
+    if age is None:
+        yield Mistake(feed.place, subject, durations.EXPECTED, "age=None", "Correct age=….")
+    yield from of_duration(feed.place, subject, "age", feed.age)
 
 
 def _bad_source(output: View | Feed, subject: str, expected: str, got: object) -> Mistake:

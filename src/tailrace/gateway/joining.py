@@ -110,7 +110,9 @@ class Joining:
                 self._metrics.repaired.inc()
             target = held.target
             if held.whole and held.offset is not None and followed.serves(held):
-                come = entry(follower.position, view, followed.partition, held.offset)
+                # A key that holds something has forgotten nothing.
+                forgotten = held.pruned if held.row is None else -1
+                come = entry(follower.position, view, followed.partition, held.offset, forgotten)
                 if not isinstance(come, Ahead | Later):
                     return held, come
                 impatient = impatient or clock() + self._timing.patience

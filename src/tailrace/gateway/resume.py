@@ -45,8 +45,11 @@ class Reset:
 Entry = Fresh | After | Ahead | Later | Reset
 
 
-def entry(text: str | None, view: KnownView, partition: int, stored: int) -> Entry:
-    """How a client that sent this position comes in, where the store holds the partition up to `stored`."""
+def entry(text: str | None, view: KnownView, partition: int, stored: int, forgotten: int = -1) -> Entry:
+    """How a client that sent this position comes in, where the store holds the partition up to `stored`.
+
+    Up to `forgotten` it may have forgotten that what the client asks for has gone.
+    """
     if not text:
         return Fresh()
     position = Position.parse(text)
@@ -61,6 +64,10 @@ def entry(text: str | None, view: KnownView, partition: int, stored: int) -> Ent
     offset = position.offsets.get(partition)
     if offset is None:
         return Fresh()
+    if offset < forgotten:
+        return Reset(
+            "forgotten", f"the position is at offset {offset}, what has gone is known from {forgotten} on only"
+        )
     return Ahead(offset) if offset > stored else After(offset)
 
 

@@ -9,27 +9,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import Message as Message
 
 from tailrace.kafka.complaints import complaints
+from tailrace.kafka.tombstones import Tombstones
 
 Partition = tuple[str, int]
 
 
 @dataclass
 class Polled:
-    """What one poll brought: records per (topic, partition), and the partitions that came or went."""
+    """What one poll brought: records per (topic, partition), and the partitions that came or went.
+
+    `full` where it brought as many records as it may: there are more.
+    """
 
     records: dict[Partition, list[Message]] = field(default_factory=dict)
     assigned: list[Partition] = field(default_factory=list)
     revoked: list[Partition] = field(default_factory=list)
+    full: bool = False
 
 
 class Changelogs:
-    """A member of the consumer group of an app's materializers."""
+    """A member of the consumer group of an app's materializers; a poll brings at most `most` records."""
 
-    def __init__(self, servers: str, group: str) -> None:
+    def __init__(self, servers: str, group: str, *, most: int = 8000) -> None:
+        self._most = most
         self._polled = Polled()
+        self._tombstones = Tombstones(servers)
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -40,6 +48,8 @@ class Changelogs:
                 "session.timeout.ms": 10_000,
                 "topic.metadata.refresh.interval.ms": 10_000,
                 "fetch.message.max.bytes": 8 * 1024 * 1024,
+                # How long a full queue is left alone: by default a second, in which a backlog runs dry.
+                "fetch.queue.backoff.ms": 10,
                 "log_level": 0,
                 "error_cb": complaints("changelogs"),
             }
@@ -51,16 +61,24 @@ class Changelogs:
             list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
         )
 
-    def poll(self, timeout: float, most: int = 2000) -> Polled:
-        """Wait up to `timeout` seconds for the first record, then take what is there, up to `most`."""
+    def poll(self, timeout: float) -> Polled:
+        """Wait up to `timeout` seconds for the first record, then take what is there, up to a full poll."""
         first = self._consumer.poll(timeout)
         polled, self._polled = self._polled, Polled()
         if first is None:
             return polled
-        # consume() with a timeout would wait for `most` records; with 0 it takes what has been fetched.
-        for message in [first, *self._consumer.consume(most - 1, 0)]:
-            if message.error() is None:
-                polled.records.setdefault((message.topic() or "", message.partition() or 0), []).append(message)
+        # consume() with a timeout would wait for as many records; with 0 it takes what has been fetched.
+        messages = [first, *self._consumer.consume(self._most - 1, 0)]
+        polled.full = len(messages) == self._most
+        topic, number, run = "", -1, messages
+        for message in messages:
+            if message.error() is not None:
+                continue
+            # Records of one partition come in runs.
+            if message.partition() != number or message.topic() != topic:
+                topic, number = message.topic() or "", message.partition() or 0
+                run = polled.records.setdefault((topic, number), [])
+            run.append(message)
         # A rebalance may have been served by consume().
         polled.assigned += self._polled.assigned
         polled.revoked += self._polled.revoked
@@ -79,16 +97,46 @@ class Changelogs:
 
     def end(self, partition: Partition, *, cached: bool = False) -> int | None:
         """The offset that the next record of a partition will get; None where it is not known yet."""
+        bounds = self.bounds(partition, cached=cached)
+        return bounds[1] if bounds is not None else None
+
+    def bounds(self, partition: Partition, *, cached: bool = False) -> tuple[int, int] | None:
+        """The earliest offset of a partition and the one that its next record will get; None where not known yet."""
         try:
             found = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=5, cached=cached)
         except KafkaException:
             return None
-        return found[1] if found is not None and found[1] >= 0 else None
+        return found if found is not None and found[1] >= 0 else None
+
+    def tombstones_kept(self, topic: str) -> float | None:
+        """See `Tombstones.kept`."""
+        return self._tombstones.kept(topic)
+
+    def at_time(self, partition: Partition, ms: int) -> int | None:
+        """The offset of the first record of a time, in ms since 1970, or later.
+
+        The end where there is none; None where it is not known.
+        """
+        try:
+            (found,) = self._consumer.offsets_for_times([TopicPartition(*partition, ms)], timeout=5)
+        except KafkaException:
+            return None
+        if found.error is not None:
+            return None
+        return found.offset if found.offset >= 0 else self.end(partition)
 
     def next_offset(self, partition: Partition) -> int | None:
         """The offset after the last record that was handed out; None before the first."""
         offset = self._consumer.position([TopicPartition(*partition)])[0].offset
         return offset if offset >= 0 else None
+
+    def committed(self, partition: Partition) -> int | None:
+        """The offset that the group has committed; None where there is none, or Kafka does not say."""
+        try:
+            found = self._consumer.committed([TopicPartition(*partition)], timeout=5)[0].offset
+        except KafkaException:
+            return None
+        return found if found >= 0 else None
 
     def commit(self, offsets: Iterable[tuple[Partition, int]]) -> None:
         """Tell the group, in the background, how far partitions have come."""

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from tailrace.record import Change, NotAChange, decode_change
+from tailrace.store.packed import Packed
 
 RawRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
+# Version, whether it is a row, the change as the store holds it, when it expires.
+_Newest = tuple[int, bool, bytes, int | None]
+
+Message = TypeVar("Message", bound=Sized)
+
+# Of as many digits every number is below 2^63.
+_DIGITS = 18
+_ZERO = ord("0")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A record that is no change, and why."""
+
+    record: RawRecord
+    reason: str
+
+    @property
+    def offset(self) -> int:
+        """Where it stands in its partition."""
+        return self.record[3]
 
 
 @dataclass(frozen=True)
@@ -18,37 +41,97 @@ class Batch:
     materializer has added to the changelog.
     """
 
-    changes: list[Change]
+    packed: Packed
     reached: int
     records: int
-    refused: list[tuple[int, str]]
+    refused: list[Refused]
     added: list[Change]
+
+    @property
+    def changes(self) -> list[Change]:
+        """The changes, each read from its bytes anew."""
+        return self.packed.changes()
 
 
 def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
     """Reduce records in offset order; those at or below the stored offset are already in the store.
 
-    A record that is no change is refused, with its offset and the reason; it holds up no other.
+    A record that is no change is refused, with the reason; it holds up no other. An empty value is a key that is gone.
     Of equal ranks the first stays: a replay brings nothing new.
+
+    This is the hot loop of the process. Headers as the pipeline writes them are read where they stand; whatever looks
+    otherwise goes through `decode_change`, with the same result.
     """
-    newest: dict[tuple[bytes, int], Change] = {}
+    generations: dict[bytes, dict[bytes, _Newest]] = {}
+    newest: dict[bytes, _Newest] = {}
+    generation = b"none yet"
     added: list[Change] = []
-    refused: list[tuple[int, str]] = []
+    refused: list[Refused] = []
     reached = stored
     count = 0
-    for key, value, headers, offset in records:
+    headers: Any
+    for record in records:
+        key, value, headers, offset = record
         if offset <= stored:
             continue
         count += 1
         reached = offset
         try:
-            change = decode_change(key, value, headers, offset)
-        except NotAChange as error:
-            refused.append((offset, str(error)))
-            continue
-        if change.added:
-            added.append(change)
-        held = newest.get((change.key, change.generation))
-        if held is None or change.rank > held.rank:
-            newest[change.key, change.generation] = change
-    return Batch(list(newest.values()), reached, count, refused, added)
+            x = None
+            if len(headers) == 3:
+                (g_name, g), (v_name, v), (t_name, t) = headers
+                plain = key is not None
+            else:
+                (g_name, g), (v_name, v), (t_name, t), (x_name, x) = headers
+                plain = key is not None and x_name == "x" and x.isdigit() and len(x) <= _DIGITS
+            plain = plain and g_name == "g" and v_name == "v" and t_name == "t" and v.isdigit() and t.isdigit()
+            plain = plain and len(v) <= _DIGITS and len(t) <= _DIGITS
+            if plain and g != generation:
+                plain = g.isdigit() and len(g) <= _DIGITS and (g[0] != _ZERO or len(g) == 1)
+        except (TypeError, ValueError, AttributeError):
+            plain = False
+        if plain:
+            version, timestamp, expires = int(v), int(t), None if x is None else int(x)
+        else:
+            try:
+                change = decode_change(key, value, headers, offset)
+            except NotAChange as error:
+                refused.append(Refused(record, str(error)))
+                continue
+            if change.added:
+                added.append(change)
+            g, version, timestamp, expires = b"%d" % change.generation, change.version, change.timestamp, change.expires
+        if g != generation:
+            generation, newest = g, generations.setdefault(g, {})
+        held = newest.get(key)  # type: ignore[arg-type]
+        if held is None or version > held[0] or (version == held[0] and value and not held[1]):
+            row = b"%b %d %d %d %b" % (g, version, offset, timestamp, value or b"")
+            newest[key] = (version, bool(value), row, expires)  # type: ignore[index]
+    return Batch(_pack(generations.values()), reached, count, refused, added)
+
+
+def _pack(generations: Iterable[dict[bytes, _Newest]]) -> Packed:
+    packed = Packed()
+    fields, number = packed.fields, 0
+    for newest in generations:
+        for key, (_, _, row, expires) in newest.items():
+            number += 1
+            fields.append(key)
+            fields.append(row)
+            if expires is not None:
+                packed.expiries.extend((number, expires))
+    return packed
+
+
+def cut(messages: Sequence[Message], most: int) -> Iterator[Sequence[Message]]:
+    """Records in their order, in runs of at most so many bytes of values, or of one record."""
+    if sum(map(len, messages)) <= most:
+        yield messages
+        return
+    first, size = 0, 0
+    for n, message in enumerate(messages):
+        size += len(message)
+        if size > most and n > first:
+            yield messages[first:n]
+            first, size = n, len(message)
+    yield messages[first:]

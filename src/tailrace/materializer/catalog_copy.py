@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tailrace.catalog import APP_RECORD, Catalog
+from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Progress
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.store.writer import Writer
 
@@ -36,8 +36,14 @@ class CatalogCopy:
             self.catalog = None if found is None else Catalog.decode(found)
         return changed
 
+    def finished(self, view: str, generation: int) -> int | None:
+        """The last batch of a view's generation that the pipeline has finished; None where it is not known."""
+        found = self._records.get(PROGRESS_RECORDS + view)
+        progress = Progress.decode(found) if found is not None else None
+        return progress.batch if progress is not None and progress.generation == generation else None
+
     def copy(self) -> None:
-        """Bring the store up to date; raises one of `Unavailable` and goes on from there at the next call."""
+        """Bring the store up to date; raises Unavailable and goes on from there at the next call."""
         while self._uncopied:
             key = next(iter(self._uncopied))
             self._writer.put_catalog(key, self._uncopied[key])

@@ -15,8 +15,11 @@ class Counters:
         self.accepted = Counter(
             "tailrace_materializer_accepted", "Changes that were newer than the store.", view, registry=self.registry
         )
-        self.refused = Counter(
-            "tailrace_materializer_refused", "Changelog records that are no changes.", view, registry=self.registry
+        self.dead_letters = Counter(
+            "tailrace_materializer_dead_letters",
+            "Changelog records that can never be applied, kept as dead letters.",
+            view,
+            registry=self.registry,
         )
         self.reopened = Counter(
             "tailrace_materializer_reopened",
@@ -24,13 +27,38 @@ class Counters:
             view,
             registry=self.registry,
         )
+        self.kept = Counter(
+            "tailrace_materializer_kept", "Events of feeds that were kept for a client.", view, registry=self.registry
+        )
+        self.lost = Counter(
+            "tailrace_materializer_lost",
+            "Events of feeds that retention removed before they were read.",
+            view,
+            registry=self.registry,
+        )
         self.expired = Counter(
             "tailrace_materializer_expired", "Tombstones added for rows that expired.", registry=self.registry
+        )
+        self.pruned = Counter(
+            "tailrace_materializer_pruned", "Tombstones forgotten in Redis.", view, registry=self.registry
         )
         self.handed_over = Counter(
             "tailrace_materializer_handed_over",
             "Times a partition was handed over to the next build.",
             view,
+            registry=self.registry,
+        )
+        self.streams = Gauge("tailrace_materializer_streams", "Live streams.", registry=self.registry)
+        self.queries = Gauge("tailrace_materializer_queries", "Distinct live queries.", view, registry=self.registry)
+        self.query_messages = Counter(
+            "tailrace_materializer_query_messages",
+            "Messages about rows that came, changed or went in queries.",
+            view,
+            registry=self.registry,
+        )
+        self.commands_refused = Counter(
+            "tailrace_materializer_commands_refused",
+            "Records of the commands topic that are no commands.",
             registry=self.registry,
         )
         self.unavailable = Counter(
@@ -47,3 +75,7 @@ class Counters:
             ["view", "partition"],
             registry=self.registry,
         )
+
+    def behind(self, view: str, partition: int, records: int) -> None:
+        """Set how many records of a partition Redis does not have."""
+        self.lag.labels(view, str(partition)).set(max(0, records))

@@ -7,8 +7,11 @@ For every partition that the group assigns:
 2. poll: records come in offset order; `conflate` keeps the newest change per key.
 3. apply: one script compares the position and every version, writes, moves the position and publishes.
    A crash before it repeats the batch; a crash after it is found in step 1. Duplicates are skipped by version.
+   Under a backlog the next records are read meanwhile (see `applying`).
 4. commit to the group, for lag tools only.
 
+Partitions of feeds go their own way, beside those of views: see `followed_feeds`.
+Where a view has live queries, `Matching` takes part in step 3, so that their members change together with the rows.
 Beside that, `Upkeep` hands partitions over to the next build, expires rows and mends what it has added to changelogs.
 
 Whenever the position in Redis is not the one believed (Redis was emptied, rolled back or failed over, or another
@@ -23,12 +26,17 @@ import time
 
 from tailrace.catalog import Catalog, CatalogView
 from tailrace.kafka.changelogs import Changelogs, Partition
-from tailrace.materializer.batch import RawRecord, conflate
+from tailrace.materializer.applying import Applying
+from tailrace.materializer.as_of import unusable
 from tailrace.materializer.catalog_copy import CatalogCopy
+from tailrace.materializer.completing import Completing, milliseconds
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.followed_feeds import GRACE, FollowedFeeds
+from tailrace.materializer.letters import Letters
+from tailrace.materializer.matching import Matching
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.upkeep import Upkeep
-from tailrace.store.writer import Moved, Unavailable, Writer
+from tailrace.store.writer import Unavailable, Writer
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +49,34 @@ class Materializer:
     """One instance; `step` is called in a loop by the process."""
 
     def __init__(
-        self, changelogs: Changelogs, catalog: CatalogCopy, writer: Writer, upkeep: Upkeep, counters: Counters
+        self,
+        changelogs: Changelogs,
+        catalog: CatalogCopy,
+        writer: Writer,
+        upkeep: Upkeep,
+        letters: Letters,
+        matching: Matching,
+        counters: Counters,
+        *,
+        grace: float = GRACE,
     ) -> None:
         self._changelogs = changelogs
         self._catalog = catalog
         self._writer = writer
         self._upkeep = upkeep
+        self._letters = letters
+        self._matching = matching
+        self._applying = Applying(writer, self, upkeep, letters, matching, counters)
         self._counters = counters
+        self._feeds = FollowedFeeds(changelogs, writer, letters, counters, catalog.copy_again, grace=grace)
         self._views: dict[str, tuple[CatalogView, str]] = {}
-        self._open: dict[Partition, OpenPartition] = {}
+        self.open: dict[Partition, OpenPartition] = {}
         self._closed: set[Partition] = set()
         self._retry_at = 0.0
         self._backoff = 0.05
+        self._outage: Unavailable | None = None
+        self._completing = Completing(changelogs, writer)
+        self._left: dict[Partition, OpenPartition] = {}
         self._probe_at = 0.0
         self._commit_at = 0.0
 
@@ -60,7 +84,9 @@ class Materializer:
         """Take in the next records, or whatever else is due. Never raises for Redis being away."""
         if self._catalog.follow():
             self._take_catalog(self._catalog.catalog)
-        polled = self._changelogs.poll(timeout)
+        self._matching.follow()
+        wait = 0 if self._applying.under_way else self._matching.due_in(timeout)
+        polled = self._feeds.claim(self._changelogs.poll(wait))
         for partition in polled.revoked:
             self._forget(partition)
         self._closed.update(polled.assigned)
@@ -68,40 +94,43 @@ class Materializer:
         if now < self._retry_at:
             return
         try:
+            batches = self._applying.reduce(polled.records)
+            # Whatever else asks Redis does so when nothing is under way.
+            self._applying.finish()
             self._catalog.copy()
             for partition in list(self._closed):
-                if not self._upkeep.blocks(partition):
+                if not self._upkeep.blocks(partition) and not self._letters.blocks(partition):
                     self._open_partition(partition)
-            for partition, messages in polled.records.items():
-                if partition in self._open:
-                    self._apply(
-                        partition,
-                        [(m.key(), m.value(), m.headers(), m.offset()) for m in messages],  # type: ignore[misc]
-                    )
-            for partition, held in list(self._open.items()):
-                if (moved := self._upkeep.tend(held)) is not None:
-                    self._lose(partition, held, moved.offset)
-            if now >= self._probe_at:
-                self._probe_at = now + _PROBE_EVERY
-                self._probe()
-                self._upkeep.expire(self._open.values())
-            self._backoff = 0.05
+            self._feeds.step()
+            probing = now >= self._probe_at
+            self._applying.send(batches, wait=probing or not polled.full)
+            if not self._applying.under_way:
+                self._tend(probing)
+            self._backoff, self._outage = 0.05, None
+            self._left.clear()
         except Unavailable as error:
             self._wait(error)
         if now >= self._commit_at:
             self._commit_at = now + _COMMIT_EVERY
-            self._changelogs.commit((p, held.stored + 1) for p, held in self._open.items() if held.stored >= 0)
+            views = ((p, held.stored + 1) for p, held in self.open.items() if held.stored >= 0)
+            self._changelogs.commit([*views, *self._feeds.positions()])
+
+    def stop(self) -> None:
+        """Wait for what is under way."""
+        self._applying.close()
 
     def reasons(self) -> list[str]:
         """Why this instance is not ready; empty where it is."""
         if self._catalog.catalog is None:
             return ["no catalog was read from Kafka yet: see whether the broker answers, and start the pipeline"]
         found = []
-        if time.monotonic() < self._retry_at:
-            found.append("Redis can't be reached or written")
+        if (outage := self._outage) is not None:
+            found.append(f"{outage}. {outage.remedy}")
         found += self._upkeep.problems()
+        found += [self._letters.problem] if self._letters.problem is not None else []
+        found += self._feeds.reasons()
         found += [f"{topic}[{number}] is waiting to be opened" for topic, number in sorted(self._closed)]
-        for (topic, number), held in sorted(self._open.items()):
+        for (topic, number), held in sorted(self.open.items()):
             if not held.whole:
                 found.append(f"{topic}[{number}] is being restored: {held.stored} of {held.target}")
             elif held.generation != held.entry.generation:
@@ -112,16 +141,19 @@ class Materializer:
 
     def _take_catalog(self, catalog: Catalog | None) -> None:
         views = {} if catalog is None else {v.changelog: (v, catalog.lineage(v)) for v in catalog.views.values()}
-        if views.keys() != self._views.keys():
-            log.info("following %s", ", ".join(sorted(views)) or "nothing")
-            self._changelogs.subscribe(sorted(views))
-        for partition, held in list(self._open.items()):
+        before = self._views.keys() | self._feeds.topics
+        self._feeds.take_catalog(catalog)
+        if (topics := views.keys() | self._feeds.topics) != before:
+            log.info("following %s", ", ".join(sorted(topics)) or "nothing")
+            self._changelogs.subscribe(sorted(topics))
+        for partition, held in list(self.open.items()):
             known = views.get(partition[0])
             if known is None or known[1] != held.lineage:
-                self._close(partition)
+                self.close(partition)
             else:
                 held.entry = known[0]
         self._views = views
+        self._matching.take_catalog(catalog)
 
     def _open_partition(self, partition: Partition) -> None:
         topic, number = partition
@@ -130,53 +162,57 @@ class Materializer:
         view, lineage = self._views[topic]
         # The stored offset is read before the end: a position past an end that is read later is from a longer
         # log than this one, such as before an unclean election, and can't be honoured.
-        (stored,) = self._writer.offsets([(view.name, number, lineage)])
-        end = self._changelogs.end(partition)
-        if end is None:
+        (stored,) = self._writer.stored([(view.name, number, lineage)])
+        now = milliseconds()
+        bounds, kept = self._changelogs.bounds(partition), self._changelogs.tombstones_kept(topic)
+        if bounds is None or kept is None:
             return
-        anew = stored is not None and stored >= end
-        begun = self._writer.begin(view.name, number, lineage, end - 1, generation=view.generation, anew=anew)
+        first, end = bounds
+        anew = unusable(stored, first, end, kept, now)
+        if anew:
+            log.warning("%s[%d] is restored anew: %s", topic, number, anew)
+        begun = self._writer.begin(view.name, number, lineage, end - 1, generation=view.generation, anew=anew != "")
         self._changelogs.open(partition, begun.offset + 1)
-        self._open[partition] = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
+        held = OpenPartition(view, number, lineage, begun.offset, end - 1, begun.generation)
+        self._matching.opened(held)
+        held.tombstones_kept = kept
+        held.as_of = stored.as_of if stored.as_of is not None and -1 < begun.offset < end - 1 else now
+        self.open[partition] = held
+        self._completing.opened(held, end, now)
         self._closed.discard(partition)
         self._counters.reopened.labels(view.name).inc()
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
 
-    def _apply(self, partition: Partition, records: list[RawRecord]) -> None:
-        held = self._open[partition]
-        batch = conflate(records, held.stored)
-        for offset, reason in batch.refused:
-            log.warning("%s[%d] offset %d is no change of a view and was passed over: %s", *partition, offset, reason)
-        self._counters.refused.labels(held.view).inc(len(batch.refused))
-        self._counters.records.labels(held.view).inc(batch.records)
-        if batch.reached == held.stored:
-            return
-        if not self._upkeep.mend(held, batch):
-            self._close(partition)
-            return
-        result = self._writer.apply(*held.place, held.stored, batch.reached, batch.changes)
-        if isinstance(result, Moved):
-            self._lose(partition, held, result.offset)
-            return
-        held.stored = batch.reached
-        held.old |= result.old > 0
-        self._counters.accepted.labels(held.view).inc(result.accepted)
+    def _tend(self, probing: bool) -> None:
+        """Do what is due beside applying records; nothing is under way."""
+        for held in list(self.open.values()):
+            moved = self._upkeep.tend(held)
+            if moved is None:
+                moved = self._matching.tend(held)
+            if moved is not None:
+                self.lose(held, moved.offset)
+        if probing:
+            self._probe_at = time.monotonic() + _PROBE_EVERY
+            self._probe()
+            self._upkeep.expire(self.open.values())
+            self._upkeep.prune(self.open.values())
+            self._upkeep.look_for_eviction(self.open.values())
 
     def _probe(self) -> None:
         """Find out whether Redis still holds what it was given, and how far behind it is."""
-        partitions = list(self._open.items())
+        partitions = list(self.open.items())
         found = self._writer.stored([held.place for _, held in partitions])
         for (partition, held), stored in zip(partitions, found, strict=True):
             if stored.offset != held.stored or stored.generation != held.generation:
-                self._lose(partition, held, stored.offset)
+                self.lose(held, stored.offset)
                 continue
+            self._completing.tend(held)
             self._upkeep.give_up(held, stored.next)
             self._pass_gap(partition, held)
             end = self._changelogs.end(partition, cached=True)
-            labels = (held.view, str(partition[1]))
-            self._counters.offset.labels(*labels).set(held.stored)
+            self._counters.offset.labels(held.view, str(held.number)).set(held.stored)
             if end is not None:
-                self._counters.lag.labels(*labels).set(max(0, end - 1 - held.stored))
+                self._counters.behind(held.view, held.number, end - 1 - held.stored)
 
     def _pass_gap(self, partition: Partition, held: OpenPartition) -> None:
         """Move past offsets at the end of a changelog that hold no record, such as transaction markers."""
@@ -185,35 +221,51 @@ class Materializer:
         next_offset = self._changelogs.next_offset(partition)
         if next_offset is not None and next_offset - 1 > held.stored:
             self._writer.apply(*held.place, held.stored, next_offset - 1, [])
-            held.stored = next_offset - 1
+            held.stored = held.read = next_offset - 1
 
-    def _lose(self, partition: Partition, held: OpenPartition, offset: int | None) -> None:
+    def lose(self, held: OpenPartition, offset: int | None) -> None:
         """Redis holds another position than believed: ask it again."""
         log.warning(
             "%s[%d]: Redis holds offset %s, not what was believed: offset %d of generation %d",
-            *partition,
+            *held.partition,
             offset,
             held.stored,
             held.generation,
         )
-        self._close(partition)
+        self.close(held.partition)
         if offset is None:
             self._catalog.copy_again()
 
-    def _close(self, partition: Partition) -> None:
+    def close(self, partition: Partition) -> None:
+        """Have a partition opened again."""
         self._changelogs.pause(partition)
-        self._open.pop(partition, None)
+        self.open.pop(partition, None)
+        self._matching.closed(partition)
         self._closed.add(partition)
 
     def _forget(self, partition: Partition) -> None:
-        self._open.pop(partition, None)
+        self.open.pop(partition, None)
+        self._matching.closed(partition)
+        self._left.pop(partition, None)
         self._closed.discard(partition)
 
-    def _wait(self, error: Exception) -> None:
+    def _measure_left(self) -> None:
+        """How far behind Redis falls while it can't be written; the ends must be asked for, as nothing is fetched."""
+        for partition, held in self._left.items():
+            if (end := self._changelogs.end(partition)) is None:
+                return
+            self._counters.behind(held.view, held.number, end - 1 - held.stored)
+
+    def _wait(self, error: Unavailable) -> None:
         """Redis can't be written: drop what was polled, try again later from the position that Redis then holds."""
         self._counters.unavailable.inc()
-        log.warning("Redis can't be written, next try in %.2f s: %s", self._backoff, error)
-        for partition in list(self._open):
-            self._close(partition)
+        level = logging.DEBUG if self._outage is not None and self._outage.code == error.code else logging.WARNING
+        log.log(level, "%s. Nothing is skipped, next try in %.2f s. %s", error, self._backoff, error.remedy)
+        self._outage = error
+        for partition, held in list(self.open.items()):
+            self._left[partition] = held
+            self.close(partition)
+        self._measure_left()
+        self._feeds.close()
         self._retry_at = time.monotonic() + self._backoff
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.catalog import CatalogView
 from tailrace.kafka.changelogs import Partition
@@ -12,8 +12,11 @@ from tailrace.kafka.changelogs import Partition
 class OpenPartition:
     """A partition that is being read: its view, its lineage, and what Redis holds of it.
 
+    `stored` is the offset up to which Redis is known to hold it; up to `read`, records are on their way there.
     `generation` is the build that Redis serves. `old` is False where Redis is known to hold no keys that only
-    earlier builds had.
+    earlier builds had. `lettered` is the offset up to which dead letters are known to be kept, None where that was not
+    asked yet. `as_of` is when, in ms, Redis was known to be complete, and `tombstones_kept` for how many seconds the
+    changelog keeps its tombstones: see `as_of`.
     """
 
     entry: CatalogView
@@ -23,6 +26,13 @@ class OpenPartition:
     target: int
     generation: int
     old: bool = True
+    read: int = field(init=False)
+    lettered: int | None = None
+    as_of: int = 0
+    tombstones_kept: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.read = self.stored
 
     @property
     def view(self) -> str:

@@ -9,14 +9,19 @@ from tailrace.health import HealthServer
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.kafka.changelogs import Changelogs
+from tailrace.kafka.commands_topic import CommandsReader
+from tailrace.kafka.dead_letters import DeadLetters
 from tailrace.logs import without_password
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.letters import Letters
+from tailrace.materializer.matching import Matching
 from tailrace.materializer.materializer import Materializer
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
 from tailrace.store.keys import default_prefix
+from tailrace.store.match_writer import MatchWriter
 from tailrace.store.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -29,8 +34,18 @@ def run(app: str, settings: Settings) -> int:
     writer = Writer(settings.text("redis"), settings.text("prefix") or default_prefix(app))
     reader = CatalogReader(settings.text("kafka"), catalog_topic(app))
     changelogs = Changelogs(settings.text("kafka"), f"tailrace.{app}.materializer")
-    upkeep = Upkeep(writer, Additions(settings.text("kafka")), counters)
-    materializer = Materializer(changelogs, CatalogCopy(reader, writer), writer, upkeep, counters)
+    catalog = CatalogCopy(reader, writer)
+    upkeep = Upkeep(
+        writer,
+        Additions(settings.text("kafka")),
+        counters,
+        finished=catalog.finished,
+        tombstones=settings.seconds("tombstones"),
+    )
+    letters = Letters(DeadLetters(settings.text("kafka")), changelogs, counters)
+    commands = CommandsReader(settings.text("kafka"), app)
+    matching = Matching(commands, MatchWriter(writer), counters)
+    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, matching, counters)
     health = (
         HealthServer(settings.number("health-port"), counters.registry, materializer.reasons)
         if settings.text("health-port")
@@ -41,8 +56,10 @@ def run(app: str, settings: Settings) -> int:
         while not stopping.is_set():
             materializer.step()
     finally:
+        materializer.stop()
         changelogs.close()
         reader.close()
+        commands.close()
         writer.close()
         if health is not None:
             health.close()

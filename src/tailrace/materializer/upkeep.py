@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterable
 
 from tailrace.kafka.additions import Additions
@@ -13,20 +15,43 @@ from tailrace.materializer.expiring import Expiring
 from tailrace.materializer.handing_over import HandingOver
 from tailrace.materializer.mending import Mending
 from tailrace.materializer.open_partition import OpenPartition
+from tailrace.materializer.pruning import Finished, Pruning
+from tailrace.store.eviction import evicts
 from tailrace.store.expiries import Expiries
 from tailrace.store.hand_overs import HandOvers
+from tailrace.store.tombstones import Tombstones
 from tailrace.store.writer import Moved, Writer
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY = 30.0
 
 
 class Upkeep:
-    """Hand-overs, expiry and mending over one writer to changelogs."""
+    """Hand-overs, expiry, pruning, and mending over one writer to changelogs.
 
-    def __init__(self, writer: Writer, additions: Additions, counters: Counters, *, patience: float = 30.0) -> None:
+    `patience` is how long, in seconds, a build has that the catalog does not name; `tombstones` how long they are kept.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        additions: Additions,
+        counters: Counters,
+        *,
+        finished: Finished,
+        patience: float = 30.0,
+        tombstones: float = 86_400.0,
+    ) -> None:
+        self._writer = writer
+        self._look_at = 0.0
+        self._evicts: str | None = None
         self._adding = Adding(additions)
         self._counters = counters
         self._handing_over = HandingOver(HandOvers(writer), self._adding, patience=patience)
         self._expiring = Expiring(Expiries(writer), self._adding)
         self._mending = Mending(writer, self._adding)
+        self._pruning = Pruning(Tombstones(writer), tombstones, finished)
 
     def mend(self, held: OpenPartition, batch: Batch) -> bool:
         """See `Mending.mend`."""
@@ -48,10 +73,25 @@ class Upkeep:
         """See `HandingOver.give_up`."""
         self._handing_over.give_up(held, kept_back)
 
+    def look_for_eviction(self, partitions: Iterable[OpenPartition]) -> None:
+        """Now and then, see whether Redis may drop rows."""
+        rows = [self._writer.keys(held.view, held.number).rows for held in partitions]
+        if rows and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _LOOK_EVERY
+            found = evicts(self._writer, rows)
+            if found is not None and self._evicts is None:
+                log.error("%s", found)
+            self._evicts = found
+
     def expire(self, partitions: Iterable[OpenPartition]) -> None:
         """See `Expiring.tend`."""
         self._counters.expired.inc(self._expiring.tend(partitions))
 
+    def prune(self, partitions: Iterable[OpenPartition]) -> None:
+        """See `Pruning.tend`."""
+        for held in partitions:
+            self._counters.pruned.labels(held.view).inc(self._pruning.tend(held))
+
     def problems(self) -> list[str]:
         """Why something of this can't be done now."""
-        return [self._adding.problem] if self._adding.problem is not None else []
+        return [problem for problem in (self._adding.problem, self._evicts) if problem is not None]

@@ -23,15 +23,22 @@ from tailrace.views import Feed, View
 
 log = logging.getLogger(__name__)
 
+# How Spark spells the earliest offset of a partition.
+_EARLIEST = -2
+
 
 @dataclass(frozen=True)
 class Build:
-    """One generation of a view or feed. `starts`: from which offsets it reads; the earliest where there are none."""
+    """One generation of a view or feed. `starts`: from which offsets it reads; the earliest where there are none.
+
+    `origin` tells a feed's source topic from one of the same name that was there before; empty for views.
+    """
 
     output: View | Feed
     generation: int
     checkpoint: Path
     starts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,19 @@ def choose_feed(
     if known is not None and same and places.checkpoint(known).exists():
         return places.build(known, {})
     return places.build(max(places.next_generation(), (known or 0) + 1, above + 1), {})
+
+
+def feed_starts(processed: Mapping[str, Mapping[str, int]], partitions: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Where the next generation of a feed begins: with what the one before has not processed.
+
+    Nothing for a topic of which nothing is known. Spark wants every partition named: one that was added since then is
+    read from its earliest record.
+    """
+    return {
+        topic: {str(number): processed[topic].get(str(number), _EARLIEST) for number in range(count)}
+        for topic, count in partitions.items()
+        if processed.get(topic)
+    }
 
 
 def remove_older(build: Build) -> None:

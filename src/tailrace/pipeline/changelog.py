@@ -20,6 +20,9 @@ from tailrace.views import Feed, View
 
 CATCH_UP_BATCH = 500_000
 _LONGEST_RECORD = 8 * 1024 * 1024
+# A producer that gives a record up goes on with later ones. Of a feed, these would stand in the changelog as if
+# everything before them did, and the repetition would be taken for a replay: so its producer waits for the brokers.
+_NEVER = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ def changelog_writer(
     output = build.output
     changelog = changelog_frame(session, build, reach, rehearsal=rehearsal, batches=batches)
     writer = write(changelog, reach.servers, output.changelog).option("checkpointLocation", str(build.checkpoint))
+    if isinstance(output, Feed):
+        writer = writer.option("kafka.delivery.timeout.ms", str(_NEVER))
     return writer.queryName(query_name(output, rehearsal=rehearsal))
 
 
@@ -73,7 +78,7 @@ def changelog_frame(
     found = rows_of(output, sources, observed_as=query_name(output, rehearsal=rehearsal))
     if rehearsal:
         found = found.where(_never())
-    return changes(found, output.row_key, build.generation)
+    return changes(found, output.row_key, build.generation, build.origin)
 
 
 def real_time(writer: DataStreamWriter, batch_seconds: float) -> DataStreamWriter:
@@ -88,8 +93,8 @@ def _never() -> Column:
     return F.col(VERSION) < 0
 
 
-def changes(rows: DataFrame, key: tuple[str, ...], generation: int) -> DataFrame:
-    """The changelog records of rows."""
+def changes(rows: DataFrame, key: tuple[str, ...], generation: int, origin: str = "") -> DataFrame:
+    """The changelog records of rows; those of a feed say which source topic they come from."""
     row: Column = F.to_json(F.struct(*row_columns(rows)), {"ignoreNullFields": "false"})
     if PRESENT in rows.columns:
         row = F.when(F.col(PRESENT), row)
@@ -98,10 +103,12 @@ def changes(rows: DataFrame, key: tuple[str, ...], generation: int) -> DataFrame
     for name, column in (("x", EXPIRES), ("p", PARTITION)):
         if column in rows.columns:
             headers[name] = F.col(column)
+    if origin:
+        headers["s"] = F.lit(origin)
     return rows.select(
         key_text(rows, key).alias("key"),
         row.alias("value"),
-        F.array(*(_header(name, number) for name, number in headers.items())).alias("headers"),
+        F.array(*(_header(name, text) for name, text in headers.items())).alias("headers"),
     )
 
 
@@ -125,8 +132,8 @@ def key_text(rows: DataFrame, key: tuple[str, ...]) -> Column:
     return F.concat(*parts, F.lit("]"))
 
 
-def _header(name: str, number: Column) -> Column:
-    return F.struct(F.lit(name).alias("key"), number.cast("string").cast("binary").alias("value"))
+def _header(name: str, text: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), text.cast("string").cast("binary").alias("value"))
 
 
 def write(records: DataFrame, servers: str, topic: str) -> DataStreamWriter:

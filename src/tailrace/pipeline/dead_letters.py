@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.pipeline import decoding, events
 from tailrace.pipeline.changelog import Reach, sink_options
 from tailrace.pipeline.decoding import RAW, SKIPPED, Schemas
@@ -22,16 +23,8 @@ from tailrace.pipeline.reading import Reading, read_between
 from tailrace.pipeline.search import Found
 from tailrace.views import Feed, View
 
-SUFFIX = ".dead-letters"
-# Added to the headers of a dead letter.
-HEADERS = ("error", "topic", "partition", "offset", "timestamp", "views")
 _BASE = "__base"
 _VIEWS = "__views"
-
-
-def dead_letter_topic(topic: str) -> str:
-    """Where the dead letters of a topic go."""
-    return topic + SUFFIX
 
 
 def write_dead_letters(

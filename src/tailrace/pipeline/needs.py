@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from tailrace.app import App
 from tailrace.catalog import catalog_topic
-from tailrace.kafka.topics import COMPACTED, DEAD_LETTERS, EVENTS
-from tailrace.pipeline.dead_letters import dead_letter_topic
+from tailrace.commands import commands_topic
+from tailrace.kafka.dead_letters import dead_letter_topic
+from tailrace.kafka.topics import COMMANDS, COMPACTED, DEAD_LETTERS, EVENTS
 from tailrace.pipeline.plan import state_stages
 from tailrace.pipeline.reading import RowTypes, readings
 from tailrace.topics import Table, Topic
@@ -37,7 +38,7 @@ def used(app: App) -> list[Topic | Table]:
 
 def own_topics(app: App, partitions: Mapping[str, int]) -> list[NeededTopic]:
     """The topics that the pipeline writes; `partitions` are those of the source topics that exist."""
-    found = [NeededTopic(catalog_topic(app.name), COMPACTED, 1)]
+    found = [NeededTopic(catalog_topic(app.name), COMPACTED, 1), NeededTopic(commands_topic(app.name), COMMANDS, 1)]
     found += [NeededTopic(view.changelog, COMPACTED) for view in app.views]
     found += [NeededTopic(feed.changelog, EVENTS) for feed in app.feeds]
     found += [NeededTopic(dead_letter_topic(name), DEAD_LETTERS, partitions.get(name)) for name in source_topics(app)]

@@ -27,22 +27,25 @@ from tailrace.catalog import (
 )
 from tailrace.errors import DefinitionChanged
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
+from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.generations import highest_generation
 from tailrace.kafka.groups import Group
 from tailrace.kafka.topics import TopicOnBroker
 from tailrace.pipeline.analysis import Analysis
-from tailrace.pipeline.builds import Build, Chosen, choose_build, choose_feed, remove_older
+from tailrace.pipeline.builds import Build, Chosen, choose_build, choose_feed, feed_starts, remove_older
 from tailrace.pipeline.changelog import Reach, changelog_writer, real_time
-from tailrace.pipeline.dead_letters import dead_letter_topic, write_dead_letters
+from tailrace.pipeline.dead_letters import write_dead_letters
 from tailrace.pipeline.definitions import definition
 from tailrace.pipeline.events import REASONS, dedupe
 from tailrace.pipeline.evidence import Account, Offsets
 from tailrace.pipeline.needs import used
+from tailrace.pipeline.plan import ordered
 from tailrace.pipeline.query import BATCHES, CATCHING_UP, LIVE, Query, Task
 from tailrace.pipeline.reading import reading, readings
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.rehearsal import Rehearsal
 from tailrace.pipeline.search import Found, Place, Search
+from tailrace.position import lineage
 from tailrace.requests import REQUEST_RECORDS, request_for
 from tailrace.settings import Settings
 from tailrace.topics import Table, Topic
@@ -177,6 +180,9 @@ class Pipeline:
             schemas=self._schemas(feed),
             hold=durations.seconds(feed.hold),
             retain=feed.retain,
+            length=feed.length,
+            age=durations.seconds(feed.age),
+            ordered=ordered(feed, readings(feed, self._reach.types, self._registered)),
         )
         same = known is not None and (known.definition, known.sources, known.topic_id) == (
             entry.definition,
@@ -186,9 +192,14 @@ class Pipeline:
         generation = known.generation if known is not None else None
         above = self._held(changelog) if known is None else 0
         build = choose_feed(self._app.name, feed, generation, changelog.id, self._checkpoints, same=same, above=above)
-        if known is not None and known.sources == entry.sources and not build.checkpoint.exists():
-            # A feed that is declared differently goes on where it was: what was sent is not sent again.
-            build = replace(build, starts=self._progress(feed.name, known.generation).offsets)
+        if known is not None and known.sources == entry.sources:
+            # A feed that is declared differently goes on where it was: what was sent is not sent again. A checkpoint
+            # that holds offsets already goes by these, one that was made just before a crash does not.
+            processed = self._progress(feed.name, known.generation).offsets
+            counts = {feed.source.name: self._on_broker[feed.source.name].partitions}
+            build = replace(build, starts=feed_starts(processed, counts))
+        origin = lineage(self._app.name, feed.name, self._on_broker[feed.source.name].id)
+        build = replace(build, origin=origin)
         self._feeds[feed.name] = replace(entry, generation=build.generation)
         return build
 
@@ -220,7 +231,12 @@ class Pipeline:
             caught_up=lambda: self._hand_over(build),
             learn=self._registered.learn,
         )
-        return Query(task, self._progress(output.name, build.generation), self._report)
+        progress = self._progress(output.name, build.generation)
+        if isinstance(output, Feed) and not progress.offsets:
+            # Should this build end before its first batch has, the next one finds where it was to begin.
+            begun = {t: {p: offset for p, offset in of.items() if offset >= 0} for t, of in build.starts.items()}
+            progress = replace(progress, offsets=begun)
+        return Query(task, progress, self._report)
 
     def _forgets(self, output: View | Feed) -> bool:
         found = (dedupe(one) for _, one in readings(output, self._reach.types, self._registered))

@@ -69,6 +69,15 @@ def _transformed(frame: DataFrame, output: View | Feed) -> DataFrame:
     return frame if output.transform is None else output.transform(frame)
 
 
+def ordered(feed: Feed, readings: Sequence[tuple[str, Reading]]) -> bool:
+    """Whether each record gives one event at most, and the events of a source partition are written in its order.
+
+    A dedupe sends events on by what they are told by, to tasks that do not wait for each other; a transform may make
+    several events of one, or shuffle them.
+    """
+    return feed.transform is None and state_stages(feed, readings) == 0
+
+
 def state_stages(output: View | Feed, readings: Sequence[tuple[str, Reading]]) -> int:
     """How many times real-time mode needs a task slot per state partition."""
     remembering = sum(E.dedupe(reading) is not None for _, reading in readings)

@@ -2,7 +2,8 @@
 --
 -- KEYS  position, then every other key of the partition
 -- ARGV  lineage, target: the offset that must be reached before the partition is whole,
---       anew: '1' to empty it even where it holds this lineage, generation to restore
+--       anew: '1' to empty it even where it holds this lineage, generation to restore,
+--       the time in ms since 1970: an emptied partition is complete as of now, because all of its changelog is to come
 --
 -- Returns {stored offset, stored generation}; the offset is -1 where the partition was emptied just now.
 -- A position from before generations were noted gets the one given.
@@ -14,5 +15,6 @@ if stored[1] == ARGV[1] and ARGV[3] ~= '1' then
   return {stored[2], redis.call('HGET', position, 'generation')}
 end
 redis.call('UNLINK', unpack(KEYS))
-redis.call('HSET', position, 'lineage', ARGV[1], 'offset', '-1', 'target', ARGV[2], 'generation', ARGV[4])
+redis.call('HSET', position, 'lineage', ARGV[1], 'offset', '-1', 'target', ARGV[2], 'generation', ARGV[4],
+  'as-of', ARGV[5])
 return {'-1', ARGV[4]}

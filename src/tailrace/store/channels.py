@@ -14,17 +14,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
-import redis.asyncio
+import redis
 
-from tailrace.store.reader import CONNECT_TIMEOUT, TIMEOUT, Unavailable
+from tailrace.store.address import Node
+from tailrace.store.async_servers import AsyncServers
+from tailrace.store.outages import Unavailable
 
 log = logging.getLogger(__name__)
 
 _BATCH = 500
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 2.0
+_LOST = (Unavailable, redis.RedisError, OSError)
 
 
 class Channels:
@@ -42,11 +45,8 @@ class Channels:
         *,
         ping: float = 2.0,
     ) -> None:
-        self._pool = redis.asyncio.ConnectionPool.from_url(
-            url, socket_timeout=TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT
-        )
-        # Also where the URL says otherwise: with protocol 3, messages come between other replies.
-        self._pool.connection_kwargs["protocol"] = 2
+        self._servers = AsyncServers(url)
+        self._last: Node | None = None
         self._receive = receive
         self._recovered = recovered
         self._ping = ping
@@ -88,11 +88,17 @@ class Channels:
 
     async def run(self) -> None:
         """Keep the link up until cancelled."""
+        try:
+            await self._run()
+        finally:
+            await self._servers.close()
+
+    async def _run(self) -> None:
         delay = _FIRST_DELAY
         while True:
             try:
                 await self._connected()
-            except* Unavailable as group:
+            except* _LOST as group:
                 error = group.exceptions[0]
                 if self.up or delay == _FIRST_DELAY:
                     log.warning("link=down channels=%d error=%r", len(self._wanted), str(error) or repr(error))
@@ -103,16 +109,31 @@ class Channels:
             await asyncio.sleep(delay)
 
     async def _connected(self) -> None:
-        connection = cast(Any, self._pool).make_connection()
+        node = await self._choose()
+        connection: Any = await self._servers.connected(node)
         try:
-            await connection.connect()
             self._to_join = set(self._wanted)
             self._work.set()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._write(connection))
                 group.create_task(self._read(connection))
+                group.create_task(self._watch(node))
         finally:
             await connection.disconnect(nowait=True)
+
+    async def _choose(self) -> Node:
+        """A server that hears everything: in a Cluster any node does, and another one than the last."""
+        nodes = await self._servers.nodes()
+        at = nodes.index(self._last) + 1 if self._last in nodes else 0
+        self._last = nodes[at % len(nodes)]
+        return self._last
+
+    async def _watch(self, node: Node) -> None:
+        """See that the link is to a server that hears everything."""
+        while True:
+            await asyncio.sleep(self._ping)
+            if not await self._servers.hears(node):
+                raise redis.ConnectionError(f"{node.name} hears no longer what is published")
 
     async def _write(self, connection: Any) -> None:
         clock = asyncio.get_running_loop().time

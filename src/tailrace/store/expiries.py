@@ -18,7 +18,7 @@ class Due:
 
 
 class Expiries:
-    """Raises one of `Unavailable` when Redis can't be asked."""
+    """Raises Unavailable when Redis can't be asked."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer

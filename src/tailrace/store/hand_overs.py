@@ -30,7 +30,7 @@ class OldKeys:
 
 
 class HandOvers:
-    """Each method is safe to repeat and raises one of `Unavailable` when it fails."""
+    """Each method is safe to repeat and raises Unavailable when it fails."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -58,16 +58,16 @@ class HandOvers:
         missing from it then says nothing.
         """
         names = self._writer.keys(view, partition)
-        redis = self._writer.redis
-        scanned = redis.hscan(cast(str, names.old_rows), cursor, count=count)
-        cursor, keys = scanned[0], cast(list[bytes], list(scanned[1]))
-        if not keys:
-            return OldKeys([], [], cursor)
-        pipeline = redis.pipeline(transaction=True)
-        pipeline.hmget(cast(str, names.position), FIELDS)
-        pipeline.hmget(cast(str, names.rows), cast(list[str], keys))
-        pipeline.hmget(cast(str, names.gone), cast(list[str], keys))
-        position, rows, gone = cast(list[list[Any]], pipeline.execute())
+        with self._writer.at(names.position) as redis:
+            scanned = redis.hscan(cast(str, names.old_rows), cursor, count=count)
+            cursor, keys = scanned[0], cast(list[bytes], list(scanned[1]))
+            if not keys:
+                return OldKeys([], [], cursor)
+            pipeline = redis.pipeline(transaction=True)
+            pipeline.hmget(cast(str, names.position), FIELDS)
+            pipeline.hmget(cast(str, names.rows), cast(list[str], keys))
+            pipeline.hmget(cast(str, names.gone), cast(list[str], keys))
+            position, rows, gone = cast(list[list[Any]], pipeline.execute())
         found = stored(position, lineage)
         if not found.whole or found.generation != generation:
             return OldKeys([], [], 0)
@@ -76,4 +76,6 @@ class HandOvers:
 
     def forget(self, view: str, partition: int, keys: Sequence[bytes]) -> None:
         """Drop keys of earlier builds."""
-        self._writer.redis.hdel(cast(str, self._writer.keys(view, partition).old_rows), *cast(list[str], keys))
+        name = self._writer.keys(view, partition).old_rows
+        with self._writer.at(name) as redis:
+            redis.hdel(cast(str, name), *cast(list[str], keys))

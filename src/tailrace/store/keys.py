@@ -7,13 +7,24 @@ node of a cluster:
     tailrace:movies:{rating-averages:0}:rows             hash    key → generation version offset timestamp json
     tailrace:movies:{rating-averages:0}:gone             hash    key → generation version offset timestamp
     tailrace:movies:{rating-averages:0}:expiries         zset    key → when its row expires, in ms since 1970
-    tailrace:movies:{rating-averages:0}:position         hash    lineage, offset, target, generation, next, dropped
+    tailrace:movies:{rating-averages:0}:position         hash    lineage, offset, target, generation, …
     tailrace:movies:{rating-averages:0}:changes:<lineage>:<key>    channel, one message per accepted change
+    tailrace:movies:{rating-averages:0}:queries          set     queries that the partition is evaluated for
+    tailrace:movies:{rating-averages:0}:query:<query>    hash    lineage, generation, clock, sent, …
+    tailrace:movies:{rating-averages:0}:matches:<query>  zset    key → offset of its row
+    tailrace:movies:{rating-averages:0}:left:<query>     zset    key → offset at which it left
+    tailrace:movies:{rating-averages:0}:queries:<lineage>:<query>  channel, one message per row that comes or goes
+
+A query is named by its predicate's digest. Its keys expire with its last stream. `sent` is the number of its last
+message, `horizon` the offset after which everything that left is still noted, and `ready` the one at which all its
+members were known. It was not evaluated between `until` and `ready`.
 
 While the next build of a view is being made, its rows wait in `next-rows`, `next-gone` and `next-expiries`. `old-rows`
 holds keys of earlier builds until those that the served build does not have are gone from the changelog, too.
+What is kept of feeds is named in `feed_keys`.
 The position's `generation` is that of `rows`, `next` that of `next-rows`, and `dropped` the latest whose rows were
-kept back and given up.
+kept back and given up. A partition is whole from its `target` on. Tombstones up to `pruned` may be forgotten; `mark`
+says how far that moves next, see `prune.lua`. `as-of` is when the partition was complete: see `materializer/as_of.py`.
 """
 
 from __future__ import annotations
@@ -46,9 +57,35 @@ class PartitionKeys:
         return self.channels + lineage.encode() + b":" + key
 
 
+@dataclass(frozen=True, slots=True)
+class QueryKeys:
+    """The keys of one query in a partition of a view, in the order that scripts expect."""
+
+    query: bytes
+    matches: bytes
+    left: bytes
+
+
+class QueryNames:
+    """The keys of queries in one partition of a view."""
+
+    def __init__(self, prefix: str, view: str, partition: int) -> None:
+        self._stem = _stem(prefix, view, partition)
+        self.index = self._stem + b"queries"
+
+    def of(self, query: str) -> QueryKeys:
+        """The keys of one query."""
+        name = query.encode()
+        return QueryKeys(self._stem + b"query:" + name, self._stem + b"matches:" + name, self._stem + b"left:" + name)
+
+    def channel(self, lineage: str, query: str) -> bytes:
+        """The pub/sub channel of one query."""
+        return self.index + f":{lineage}:{query}".encode()
+
+
 def partition_keys(prefix: str, view: str, partition: int) -> PartitionKeys:
     """The keys of one partition of a view."""
-    stem = f"{prefix}:{{{view}:{partition}}}:".encode()
+    stem = _stem(prefix, view, partition)
     return PartitionKeys(
         position=stem + b"position",
         rows=stem + b"rows",
@@ -60,6 +97,10 @@ def partition_keys(prefix: str, view: str, partition: int) -> PartitionKeys:
         old_rows=stem + b"old-rows",
         channels=stem + b"changes:",
     )
+
+
+def _stem(prefix: str, view: str, partition: int) -> bytes:
+    return f"{prefix}:{{{view}:{partition}}}:".encode()
 
 
 def catalog_key(prefix: str) -> str:

@@ -6,21 +6,12 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import redis.asyncio
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-
+from tailrace.store.async_servers import AsyncServers
 from tailrace.store.keys import catalog_key, partition_keys
+from tailrace.store.outages import Unavailable as Unavailable
 from tailrace.store.row import Row, unpack
 from tailrace.store.stored import FIELDS, Stored
 from tailrace.store.stored import stored as stored_of
-
-# What a reader gets while Redis is away, is loading its data or refuses to answer.
-Unavailable = (redis.RedisError, OSError)
-
-# Redis answers in well under a millisecond: one that needs seconds is as good as away.
-TIMEOUT = 5.0
-CONNECT_TIMEOUT = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +23,25 @@ class Held:
     whole: bool
     target: int | None = None
     generation: int | None = None
+    pruned: int = -1
 
 
 class Reader:
-    """Reads Redis. Every method raises one of `Unavailable` when it fails."""
+    """Reads Redis. Every method raises Unavailable when it fails."""
 
     def __init__(self, url: str, prefix: str) -> None:
         self._prefix = prefix
-        # One retry, for a pooled connection that has died since its last use; a timeout is not repeated.
-        self._redis = redis.asyncio.Redis.from_url(
-            url,
-            retry=Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
-            socket_timeout=TIMEOUT,
-            socket_connect_timeout=CONNECT_TIMEOUT,
-        )
+        self._servers = AsyncServers(url)
 
     async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
         """What keys of one partition hold, all read at one moment."""
         names = partition_keys(self._prefix, view, partition)
-        pipeline = self._redis.pipeline(transaction=True)
-        pipeline.hmget(cast(str, names.position), FIELDS)
-        pipeline.hmget(cast(str, names.rows), cast(list[str], keys))
-        pipeline.hmget(cast(str, names.gone), cast(list[str], keys))
-        position, rows, gone = await pipeline.execute()
+        async with self._servers.at(names.position) as redis:
+            pipeline = redis.pipeline(transaction=True)
+            pipeline.hmget(cast(str, names.position), FIELDS)
+            pipeline.hmget(cast(str, names.rows), cast(list[str], keys))
+            pipeline.hmget(cast(str, names.gone), cast(list[str], keys))
+            position, rows, gone = await pipeline.execute()
         stored = stored_of(position, lineage)
         if stored.offset is None:
             return [Held(None, None, False)] * len(keys)
@@ -65,22 +52,28 @@ class Reader:
                 stored.whole,
                 stored.target,
                 stored.generation,
+                stored.pruned,
             )
             for row, tomb in zip(rows, gone, strict=True)
         ]
 
     async def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[Stored]:
         """How far each (view, partition, lineage) is."""
-        pipeline = self._redis.pipeline(transaction=False)
-        for view, partition, _ in partitions:
-            names = partition_keys(self._prefix, view, partition)
-            pipeline.hmget(cast(str, names.position), FIELDS)
-        found = await pipeline.execute()
-        return [stored_of(position, lineage) for (_, _, lineage), position in zip(partitions, found, strict=True)]
+        names = [partition_keys(self._prefix, view, partition).position for view, partition, _ in partitions]
+        found: dict[int, Any] = {}
+        for numbers in await self._servers.together(names):
+            async with self._servers.at(names[numbers[0]]) as redis:
+                pipeline = redis.pipeline(transaction=False)
+                for n in numbers:
+                    pipeline.hmget(cast(str, names[n]), FIELDS)
+                found.update(zip(numbers, await pipeline.execute(), strict=True))
+        return [stored_of(found[n], lineage) for n, (_, _, lineage) in enumerate(partitions)]
 
     async def catalog(self) -> dict[str, bytes]:
         """The records of the catalog topic, by record key."""
-        found = await cast(Awaitable[dict[bytes, bytes]], self._redis.hgetall(catalog_key(self._prefix)))
+        name = catalog_key(self._prefix)
+        async with self._servers.at(name.encode()) as redis:
+            found = await cast(Awaitable[dict[bytes, bytes]], redis.hgetall(name))
         return {key.decode(): value for key, value in found.items()}
 
     def channel(self, view: str, partition: int, lineage: str, key: bytes) -> bytes:
@@ -93,8 +86,9 @@ class Reader:
 
     async def ping(self) -> None:
         """Ask whether Redis answers."""
-        await cast(Awaitable[Any], self._redis.ping())
+        async with self._servers.at(catalog_key(self._prefix).encode()) as redis:
+            await cast(Awaitable[Any], redis.ping())
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._redis.aclose()
+        await self._servers.close()

@@ -34,5 +34,6 @@ if redis.call('EXISTS', next_rows) == 1 then redis.call('RENAME', next_rows, row
 if redis.call('EXISTS', next_gone) == 1 then redis.call('RENAME', next_gone, gone) end
 if redis.call('EXISTS', next_expiries) == 1 then redis.call('RENAME', next_expiries, expiries) end
 redis.call('HSET', position, 'generation', ARGV[2])
-redis.call('HDEL', position, 'next')
+-- What is gone in this build is all there: nothing of it was forgotten.
+redis.call('HDEL', position, 'next', 'pruned', 'mark')
 return {'served'}

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, cast
 
 import redis
-from redis.backoff import NoBackoff
-from redis.commands.core import Script
-from redis.retry import Retry
 
 from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.record import Change
 from tailrace.store.keys import PartitionKeys, catalog_key, partition_keys
+from tailrace.store.outages import Unavailable as Unavailable
+from tailrace.store.outages import unavailable
+from tailrace.store.packed import Packed, pack
 from tailrace.store.row import unpack
+from tailrace.store.scripts import Script, script_text
+from tailrace.store.servers import Servers
 from tailrace.store.stored import FIELDS, Stored, stored
-
-# What Redis answers while it can't take writes: wait and try again, never skip.
-Unavailable = (
-    redis.ConnectionError,
-    redis.TimeoutError,
-    redis.exceptions.ReadOnlyError,
-    redis.exceptions.BusyLoadingError,
-    redis.exceptions.OutOfMemoryError,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +41,25 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejected:
+    """Nothing was written: Redis answered with this error, and may do so again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A batch of one partition that leads from the offset `expected` to `reached`."""
+
+    view: str
+    partition: int
+    lineage: str
+    expected: int
+    reached: int
+    packed: Packed
+
+
+@dataclass(frozen=True, slots=True)
 class Begun:
     """What the store holds of a partition that was begun: up to which offset, and of which generation."""
 
@@ -55,27 +68,34 @@ class Begun:
 
 
 class Writer:
-    """Writes changes to Redis. Every method is one round trip and raises one of `Unavailable` when it fails."""
+    """Writes changes to Redis. Every method is one round trip and raises Unavailable when it fails."""
 
     def __init__(self, url: str, prefix: str) -> None:
         self.prefix = prefix
-        self.redis = redis.Redis.from_url(
-            url,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=10,
-            socket_connect_timeout=5,
-            health_check_interval=0,
-        )
+        self._servers = Servers(url)
         self._apply = self.script("apply")
         self._begin = self.script("begin")
+        self._as_of = self.script("as_of")
 
     def script(self, name: str) -> Script:
-        """The script in the file of this name; it is loaded when Redis does not know it."""
-        return self.redis.register_script((files("tailrace.store") / f"{name}.lua").read_text())
+        """The script in the file of this name."""
+        return self.script_of(script_text(name))
+
+    def script_of(self, text: str) -> Script:
+        """A script of this text."""
+        return Script(self._servers, text)
+
+    def at(self, key: bytes) -> AbstractContextManager[redis.Redis]:
+        """The client of the server that holds a key, for the time of a `with`; see `Servers.at`."""
+        return self._servers.at(key)
 
     def keys(self, view: str, partition: int) -> PartitionKeys:
         """The keys of one partition."""
         return partition_keys(self.prefix, view, partition)
+
+    def together(self, keys: Sequence[bytes]) -> list[list[int]]:
+        """See `Servers.together`."""
+        return self._servers.together(keys)
 
     def begin(
         self, view: str, partition: int, lineage: str, target: int, *, generation: int, anew: bool = False
@@ -84,7 +104,7 @@ class Writer:
 
         `generation` is what an emptied partition is restored to.
         """
-        args: list[Any] = [lineage, target, int(anew), generation]
+        args: list[Any] = [lineage, target, int(anew), generation, int(time.time() * 1000)]
         offset, held = cast(list[bytes], self._begin(keys=self.keys(view, partition).all, args=args))
         return Begun(int(offset), int(held))
 
@@ -92,15 +112,54 @@ class Writer:
         self, view: str, partition: int, lineage: str, expected: int, reached: int, changes: Sequence[Change]
     ) -> Applied | Moved:
         """Apply changes, at most one per key and generation, that lead from the offset `expected` to `reached`."""
-        keys = self.keys(view, partition)
-        args: list[Any] = [lineage, expected, reached, keys.channel(lineage, b"")]
-        for c in changes:
-            meta = b"%d %d %d %d" % (c.generation, c.version, c.offset, c.timestamp)
-            args += (c.key, meta, c.value or b"", b"" if c.expires is None else c.expires)
-        result = cast(list[Any], self._apply(keys=keys.all, args=args))
-        if result[0] == b"applied":
-            return Applied(int(result[1]), int(result[2]))
-        return moved(result[1])
+        parcel = Parcel(view, partition, lineage, expected, reached, pack(changes))
+        keys, args = self.script_input(parcel)
+        return applied(self._apply(keys=keys, args=args))
+
+    def apply_all(self, parcels: Sequence[Parcel]) -> list[Applied | Moved | Rejected]:
+        """Apply batches in their order, in one round trip per server; each is a step of its own, whatever others do.
+
+        Raises Unavailable where the answer to any is not known, or is that Redis can't take it now.
+        """
+        found: list[Any] = [None] * len(parcels)
+        keys = [self.keys(parcel.view, parcel.partition).position for parcel in parcels]
+        for places in self.together(keys):
+            for place, answer in zip(
+                places, self._apply_at(keys[places[0]], [parcels[n] for n in places]), strict=True
+            ):
+                found[place] = answer
+        return [Rejected(str(one)) if isinstance(one, redis.ResponseError) else applied(one) for one in found]
+
+    def _apply_at(self, key: bytes, parcels: Sequence[Parcel]) -> list[Any]:
+        """What the server that holds a key answers to each batch: a result, or an error that is no outage."""
+        with self.at(key) as client:
+            found = self._run(client, parcels)
+            unknown = [n for n, result in enumerate(found) if isinstance(result, redis.exceptions.NoScriptError)]
+            if unknown:
+                # Those before the first unknown one were applied; all from there on have not been tried.
+                client.script_load(self._apply.text)
+                found[unknown[0] :] = self._run(client, parcels[unknown[0] :])
+            for result in found:
+                if isinstance(result, Exception) and unavailable(result) is not None:
+                    raise result
+            return found
+
+    def _run(self, client: redis.Redis, parcels: Sequence[Parcel]) -> list[Any]:
+        pipeline = client.pipeline(transaction=False)
+        for parcel in parcels:
+            keys, args = self.script_input(parcel)
+            pipeline.evalsha(self._apply.digest, len(keys), *keys, *args)
+        return pipeline.execute(raise_on_error=False)
+
+    def script_input(self, parcel: Parcel) -> tuple[list[bytes], list[Any]]:
+        """The keys and arguments of `apply.lua`."""
+        keys, packed = self.keys(parcel.view, parcel.partition), parcel.packed
+        about = [parcel.lineage, parcel.expected, parcel.reached, keys.channel(parcel.lineage, b""), len(packed)]
+        return keys.all, [*about, *packed.fields, *packed.expiries]
+
+    def complete(self, view: str, partition: int, lineage: str, offset: int, as_of: int) -> bool:
+        """Note that what was written before a time in ms has this offset at most; False where it is not stored."""
+        return bool(self._as_of(keys=[self.keys(view, partition).position], args=[lineage, offset, as_of]))
 
     def offsets(self, partitions: Sequence[tuple[str, int, str]]) -> list[int | None]:
         """The stored offset of each (view, partition, lineage); None where the store has no position of the lineage."""
@@ -108,22 +167,27 @@ class Writer:
 
     def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[Stored]:
         """How far each (view, partition, lineage) is."""
-        pipeline = self.redis.pipeline(transaction=False)
-        for view, partition, _ in partitions:
-            pipeline.hmget(cast(str, self.keys(view, partition).position), FIELDS)
-        found = pipeline.execute()
-        return [stored(fields, lineage) for (_, _, lineage), fields in zip(partitions, found, strict=True)]
+        names = [self.keys(view, partition).position for view, partition, _ in partitions]
+        found: dict[int, Any] = {}
+        for numbers in self.together(names):
+            with self.at(names[numbers[0]]) as redis:
+                pipeline = redis.pipeline(transaction=False)
+                for n in numbers:
+                    pipeline.hmget(cast(str, names[n]), FIELDS)
+                found.update(zip(numbers, pipeline.execute(), strict=True))
+        return [stored(found[n], lineage) for n, (_, _, lineage) in enumerate(partitions)]
 
     def newest(self, view: str, partition: int, keys: Sequence[bytes]) -> list[Change | None]:
         """The change of highest rank that the store holds of each key, kept back or not; None where it has no row."""
         names = self.keys(view, partition)
-        pipeline = self.redis.pipeline(transaction=True)
-        for rows in (names.next_rows, names.rows):
-            pipeline.hmget(cast(str, rows), cast(list[str], keys))
-        for expiries in (names.next_expiries, names.expiries):
-            for key in keys:
-                pipeline.zscore(cast(str, expiries), cast(str, key))
-        kept, served, *expires = pipeline.execute()
+        with self.at(names.position) as redis:
+            pipeline = redis.pipeline(transaction=True)
+            for rows in (names.next_rows, names.rows):
+                pipeline.hmget(cast(str, rows), cast(list[str], keys))
+            for expiries in (names.next_expiries, names.expiries):
+                for key in keys:
+                    pipeline.zscore(cast(str, expiries), cast(str, key))
+            kept, served, *expires = pipeline.execute()
         found: list[Change | None] = []
         for n, key in enumerate(keys):
             data = kept[n] or served[n]
@@ -138,32 +202,48 @@ class Writer:
     def put_catalog(self, record: str, value: bytes | None) -> None:
         """Copy one record of the catalog topic, and tell the gateways."""
         key = catalog_key(self.prefix)
-        pipeline = self.redis.pipeline(transaction=True)
-        if value is None:
-            pipeline.hdel(key, record)
-        else:
-            pipeline.hset(key, record, cast(str, value))
-        pipeline.publish(key, record)
-        pipeline.execute()
+        with self.at(key.encode()) as redis:
+            pipeline = redis.pipeline(transaction=True)
+            if value is None:
+                pipeline.hdel(key, record)
+            else:
+                pipeline.hset(key, record, cast(str, value))
+            pipeline.publish(key, record)
+            pipeline.execute()
 
     def some_key(self, view: str, partition: int) -> str | None:
         """The key of some row in a partition; None where it has no row."""
-        found = cast(bytes | None, self.redis.hrandfield(cast(str, self.keys(view, partition).rows)))
+        name = self.keys(view, partition).rows
+        with self.at(name) as redis:
+            found = cast(bytes | None, redis.hrandfield(cast(str, name)))
         return found.decode() if found is not None else None
 
     def partitions(self, view: str) -> int:
         """The partitions of a view, as in the copy of the catalog; 0 where it has no such view."""
-        found = cast(bytes | None, self.redis.hget(catalog_key(self.prefix), APP_RECORD))
+        key = catalog_key(self.prefix)
+        with self.at(key.encode()) as redis:
+            found = cast(bytes | None, redis.hget(key, APP_RECORD))
         views = Catalog.decode(found).views if found is not None else {}
         return views[view].partitions if view in views else 0
 
     def ping(self) -> None:
         """Ask whether Redis answers."""
-        self.redis.ping()
+        with self.at(catalog_key(self.prefix).encode()) as redis:
+            redis.ping()
 
     def close(self) -> None:
         """Close the connections."""
-        self.redis.close()
+        self._servers.close()
+
+
+def hung_up(error: Unavailable) -> bool:
+    """Whether Redis can't be reached, or has closed the connection: it does that to a client that it can't take."""
+    return error.code == "AWAY"
+
+
+def applied(result: Sequence[Any]) -> Applied | Moved:
+    """What `apply.lua` says."""
+    return Applied(int(result[1]), int(result[2])) if result[0] == b"applied" else moved(result[1])
 
 
 def moved(offset: bytes) -> Moved:

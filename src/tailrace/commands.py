@@ -1,0 +1,111 @@
+"""Commands: what clients ask for, as records of the topic `tailrace.<app>.commands`.
+
+    key    the id of a stream
+    value  {"format":1,"command":"open","stream":{"id":…,"view":…,"keys":[…],"where":…,"begun":…,"expires":…}},
+           or null: the stream has ended
+
+Each record holds the whole stream as it is after the command, so the newest one per key is enough: the topic is
+compacted, and who reads it from the start knows every stream.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+FORMAT = 1
+COMMANDS = ("open", "begin", "add", "remove", "refresh")
+# What a whole view is, as a query.
+EVERY_ROW = "true"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What one client follows: some keys, a query, or a whole view where both are None.
+
+    `begun` says that its client has asked for the snapshot. `expires` is when it ends unless it is refreshed, in ms
+    since 1970.
+    """
+
+    id: str
+    view: str
+    keys: tuple[str, ...] | None
+    where: str | None
+    begun: bool
+    expires: int
+
+    @property
+    def query(self) -> str | None:
+        """The text of the query that materializers evaluate for it; None where it is about keys alone."""
+        if self.where is not None:
+            return self.where
+        return EVERY_ROW if self.keys is None else None
+
+
+@dataclass(frozen=True)
+class Command:
+    """What was done to a stream, and the stream after it."""
+
+    command: str
+    stream: Stream
+
+    def encode(self) -> bytes:
+        """Compact JSON."""
+        found = {"format": FORMAT, "command": self.command, "stream": asdict(self.stream)}
+        return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class NotACommand(ValueError):
+    """The record lacks what every command has; the text says what."""
+
+
+def decode_command(key: str, value: bytes) -> Command:
+    """The command in a record; what a newer gateway has added to it is passed over."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        raise NotACommand(f"expected JSON, got {value[:40]!r}") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        got = found.get("format") if isinstance(found, dict) else found
+        raise NotACommand(f"expected a command of format {FORMAT}, got {str(got)[:40]}: update this process")
+    command, held = found.get("command"), found.get("stream")
+    # One that is not known here leaves a stream like any other.
+    if not isinstance(command, str):
+        raise NotACommand(f"expected `command` as one of {', '.join(COMMANDS)}, got {str(command)[:40]}")
+    if not isinstance(held, dict):
+        raise NotACommand(f"expected `stream` as an object, got {str(held)[:40]}")
+    stream = Stream(
+        id=_of(held, "id", str),
+        view=_of(held, "view", str),
+        keys=_keys(held.get("keys")),
+        where=None if held.get("where") is None else _of(held, "where", str),
+        begun=_of(held, "begun", bool),
+        expires=_of(held, "expires", int),
+    )
+    if stream.id != key:
+        raise NotACommand(f"expected the record key to be the stream's id {stream.id[:40]!r}, got {key[:40]!r}")
+    return Command(command, stream)
+
+
+def commands_topic(app: str) -> str:
+    """The topic that holds the commands of an app."""
+    return f"tailrace.{app}.commands"
+
+
+def _of(held: dict[str, Any], name: str, kind: type) -> Any:
+    value = held.get(name)
+    if type(value) is not kind:
+        raise NotACommand(f"expected `{name}` of the stream as {_NAMES[kind]}, got {str(value)[:40]!r}")
+    return value
+
+
+def _keys(value: object) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(key, str) for key in value):
+        raise NotACommand(f"expected `keys` of the stream as a list of texts or null, got {str(value)[:40]!r}")
+    return tuple(value)
+
+
+_NAMES = {str: "text", bool: "true or false", int: "a whole number"}

@@ -1,0 +1,67 @@
+"""The record of a feed's changelog: one event, for one client.
+
+    key      the client as UTF-8 text; several columns as a JSON array
+    value    the event as compact JSON
+    headers  g, v and t as for a view; p, the partition of the source topic that the event comes from;
+             s, which source topic: another one where it was deleted and made anew
+
+The version is the event's offset in that partition plus one: with p and s it says which source record it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tailrace.record import NotAChange, number
+
+_LONGEST_SOURCE = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a feed. `source` is the source topic and its partition, as text."""
+
+    client: bytes
+    value: bytes
+    generation: int
+    version: int
+    timestamp: int
+    offset: int
+    source: bytes
+
+    @property
+    def identity(self) -> bytes:
+        """What tells it from every other event, also from those that a transform has made of the same record."""
+        digest = hashlib.blake2b(b"%d %b%b" % (len(self.client), self.client, self.value), digest_size=10)
+        return b"%b:%d:%b" % (self.source, self.version, digest.digest())
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        """The headers of the record that holds this event."""
+        origin, _, partition = self.source.rpartition(b":")
+        found = [("g", b"%d" % self.generation), ("v", b"%d" % self.version), ("t", b"%d" % self.timestamp)]
+        return [*found, ("p", partition), ("s", origin)]
+
+
+def decode_event(
+    key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]] | None, offset: int
+) -> Event:
+    """The event that a Kafka record holds; raises NotAChange for a record of another kind."""
+    if key is None:
+        raise NotAChange("expected the client as the record key, got a record without a key")
+    if value is None:
+        raise NotAChange("expected an event as the record value, got a record without a value")
+    found = dict(headers or ())
+    origin = found.get("s") or b""
+    if len(origin) > _LONGEST_SOURCE:
+        raise NotAChange(f"expected the header 's' with {_LONGEST_SOURCE} bytes at most, got {len(origin)}")
+    return Event(
+        client=key,
+        value=value,
+        generation=number(found, "g"),
+        version=number(found, "v"),
+        timestamp=number(found, "t"),
+        offset=offset,
+        source=b"%b:%d" % (origin, number(found, "p")),
+    )

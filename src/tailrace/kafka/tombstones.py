@@ -1,0 +1,55 @@
+"""How long a changelog keeps its tombstones: who reads on after a longer pause misses some."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT = 5.0
+# A topic's configuration may be altered while it is read.
+_REMEMBERED = 60.0
+# What Kafka itself takes where nothing is configured.
+DEFAULT = 24 * 60 * 60.0
+
+
+class Tombstones:
+    """Reads the configuration of topics, and remembers it for a while."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._admin: AdminClient | None = None
+        self._kept: dict[str, tuple[float, float]] = {}
+
+    def kept(self, topic: str) -> float | None:
+        """For how many seconds after it was written a tombstone can be read at least; None where no broker says so."""
+        found = self._kept.get(topic)
+        if found is None or time.monotonic() >= found[1]:
+            asked = self._ask(topic)
+            if asked is None:
+                return None if found is None else found[0]
+            found = self._kept[topic] = (asked, time.monotonic() + _REMEMBERED)
+        return found[0]
+
+    def _ask(self, topic: str) -> float | None:
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        (future,) = self._admin.describe_configs([resource], request_timeout=_TIMEOUT).values()
+        try:
+            found = future.result(timeout=_TIMEOUT + 1)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                log.warning(
+                    "the configuration of topic %s may not be read, so tombstones are taken to be kept for %.0f h: "
+                    "allow DescribeConfigs where delete.retention.ms is shorter",
+                    topic,
+                    DEFAULT / 3600,
+                )
+                return DEFAULT
+            return None
+        return (int(found["delete.retention.ms"].value) + int(found["min.compaction.lag.ms"].value)) / 1000

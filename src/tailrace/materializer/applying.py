@@ -1,0 +1,220 @@
+"""Applying: records become batches, and batches are on their way to Redis while the next records are read.
+
+Under a backlog, a thread sends the batches of one poll and waits for the answers, and the process reads and reduces the
+records of the next. One poll is under way at most, and its answers are taken in before the next is sent: what a
+partition has stored is always known when a batch is sent, and when anything else is done to the partition.
+A crash loses what is under way, and the position says which of it Redis has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from tailrace.kafka.changelogs import Message, Partition
+from tailrace.materializer.as_of import LIVE, outdated
+from tailrace.materializer.batch import Batch, conflate, cut
+from tailrace.materializer.completing import milliseconds
+from tailrace.materializer.counters import Counters
+from tailrace.materializer.letters import Letters
+from tailrace.materializer.matching import Matching
+from tailrace.materializer.open_partition import OpenPartition
+from tailrace.materializer.sifting import Doubts, NotKept, Sifting, raw
+from tailrace.materializer.upkeep import Upkeep
+from tailrace.store.writer import Applied, Moved, Parcel, Rejected, Unavailable, Writer, hung_up
+
+# Bytes of values in one script call: the others who use Redis wait for as long as it takes.
+_LARGEST_BATCH = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A batch, the records that it is of, and the partition as it was open then."""
+
+    held: OpenPartition
+    batch: Batch
+    messages: Sequence[Message]
+
+
+class Partitions(Protocol):
+    """The partitions that are open."""
+
+    @property
+    def open(self) -> Mapping[Partition, OpenPartition]:
+        """Those that are being read."""
+
+    def close(self, partition: Partition) -> None:
+        """Have a partition opened again."""
+
+    def lose(self, held: OpenPartition, offset: int | None) -> None:
+        """Have a partition opened again, because Redis holds another offset of it than believed."""
+
+
+class Applying:
+    """Hands batches to the store, those of one poll at a time. Methods raise Unavailable for an outage."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        partitions: Partitions,
+        upkeep: Upkeep,
+        letters: Letters,
+        matching: Matching,
+        counters: Counters,
+    ) -> None:
+        self._writer = writer
+        self._partitions = partitions
+        self._upkeep = upkeep
+        self._letters = letters
+        self._matching = matching
+        self._counters = counters
+        self._sifting = Sifting(writer, letters)
+        self._doubts = Doubts()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="applying")
+        self._under_way: tuple[list[Sent], Future[list[Applied | Moved | Rejected]]] | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether batches were sent whose answers were not taken in."""
+        return self._under_way is not None
+
+    def reduce(self, records: Mapping[Partition, Sequence[Message]]) -> list[Sent]:
+        """The batches of a poll, for partitions that are open."""
+        found: list[Sent] = []
+        for partition, messages in records.items():
+            if (held := self._partitions.open.get(partition)) is None:
+                continue
+            if outdated(held.as_of, held.tombstones_kept, milliseconds(), floor=LIVE):
+                self._partitions.close(partition)
+                continue
+            for some in cut(messages, _LARGEST_BATCH):
+                batch = conflate(raw(some), held.read)
+                self._counters.records.labels(held.view).inc(batch.records)
+                if batch.reached > held.read:
+                    held.read = batch.reached
+                    found.append(Sent(held, batch, some))
+        return found
+
+    def send(self, batches: Iterable[Sent], *, wait: bool) -> None:
+        """Apply batches of partitions that are still open; without `wait` they may be under way afterwards."""
+        ready: list[Sent] = []
+        for one in batches:
+            doubtful = self._doubts.about(one.held.partition)
+            matched = self._matching.evaluates(one.held)
+            if one.batch.added or one.batch.refused or doubtful or matched:
+                # What was added is compared with what stands before it, queries are evaluated against it, and a
+                # doubtful batch goes alone.
+                self._send(ready, wait=True)
+                ready = []
+                if not self._is_open(one) or not self._prepared(one):
+                    continue
+                if doubtful:
+                    self._sift(one)
+                    continue
+                if matched:
+                    self._match(one)
+                    continue
+            ready.append(one)
+        self._send(ready, wait=wait)
+
+    def finish(self) -> None:
+        """Take in what became of the batches that are under way."""
+        if self._under_way is None:
+            return
+        sent, answers = self._under_way
+        self._under_way = None
+        try:
+            results = answers.result()
+        except Unavailable as error:
+            self._doubt(sent, error)
+            raise
+        self._settle(sent, results)
+
+    def close(self) -> None:
+        """Wait for what is under way, and end the thread."""
+        self._thread.shutdown()
+
+    def _send(self, batches: list[Sent], *, wait: bool) -> None:
+        sent = [one for one in batches if self._is_open(one)]
+        if not sent:
+            return
+        parcels = _parcels(sent)
+        if not wait:
+            self._under_way = (sent, self._thread.submit(self._writer.apply_all, parcels))
+            return
+        try:
+            # At low load the thread would only add its own delay.
+            results = self._writer.apply_all(parcels)
+        except Unavailable as error:
+            self._doubt(sent, error)
+            raise
+        self._settle(sent, results)
+
+    def _settle(self, sent: Sequence[Sent], results: Sequence[Applied | Moved | Rejected]) -> None:
+        for one, result in zip(sent, results, strict=True):
+            held = one.held
+            if not self._is_open(one):
+                continue
+            if isinstance(result, Applied):
+                held.stored = one.batch.reached
+                held.old |= result.old > 0
+                self._counters.accepted.labels(held.view).inc(result.accepted)
+                self._doubts.clear(held.partition)
+            elif isinstance(result, Moved):
+                self._partitions.lose(held, result.offset)
+            else:
+                self._doubts.raise_about(held.partition, held.stored, result.reason)
+                self._partitions.close(held.partition)
+
+    def _prepared(self, one: Sent) -> bool:
+        """What comes before a batch is applied; where it can't be done now, the partition is opened again."""
+        reasons = {refused.offset: refused.reason for refused in one.batch.refused}
+        refused = [(m, reasons[m.offset() or 0]) for m in one.messages if reasons and (m.offset() or 0) in reasons]
+        if (not refused or self._letters.keep(one.held, refused)) and self._upkeep.mend(one.held, one.batch):
+            return True
+        self._partitions.close(one.held.partition)
+        return False
+
+    def _match(self, one: Sent) -> None:
+        try:
+            result = self._matching.apply(one.held, one.batch)
+        except Unavailable as error:
+            self._doubt([one], error)
+            raise
+        self._settle([one], [result])
+
+    def _sift(self, one: Sent) -> None:
+        try:
+            moved = self._sifting.apply(one.held, one.messages)
+        except NotKept:
+            self._partitions.close(one.held.partition)
+            return
+        if moved is not None:
+            self._partitions.lose(one.held, moved.offset)
+        else:
+            self._doubts.clear(one.held.partition)
+            if self._matching.evaluates(one.held):
+                # Nobody has told the queries: opened again, all of them are looked at anew.
+                self._partitions.close(one.held.partition)
+
+    def _doubt(self, sent: Sequence[Sent], error: Unavailable) -> None:
+        """Redis may be away; or it hangs up on one of these batches, again and again."""
+        if hung_up(error):
+            for one in sent:
+                self._doubts.note(one.held.partition, one.held.stored)
+
+    def _is_open(self, one: Sent) -> bool:
+        return self._partitions.open.get(one.held.partition) is one.held
+
+
+def _parcels(batches: Sequence[Sent]) -> list[Parcel]:
+    """Batches as they are sent: of several of one partition, each begins where the last one ends."""
+    reached: dict[Partition, int] = {}
+    found = []
+    for one in batches:
+        held, batch = one.held, one.batch
+        found.append(Parcel(*held.place, reached.get(held.partition, held.stored), batch.reached, batch.packed))
+        reached[held.partition] = batch.reached
+    return found

@@ -1,0 +1,67 @@
+"""As of when a partition of the store is complete, and whether it can be read on from where it is.
+
+Compaction removes a tombstone when it has stood in the changelog for the topic's `delete.retention.ms`, together with
+every record of its key. A store that has a row of the key, and reads on after that, never learns that the key is gone.
+So the end of the changelog is read now and then, and the time at which it was read is noted in the store once the store
+has come that far. A store that was complete longer ago than half of the time that tombstones are kept is restored anew;
+the other half is for reading on. The rest of a restore, too, is read within that time from its beginning.
+"""
+
+from __future__ import annotations
+
+from tailrace.kafka.changelogs import Partition
+from tailrace.store.stored import Stored
+
+# How often the end of a changelog is read for this, in seconds.
+EVERY = 60.0
+# A partition that is being read is at most this many seconds behind, or it is opened again; where tombstones are kept
+# for hardly any time, nobody could read fast enough.
+LIVE = 600.0
+
+
+class Marks:
+    """Ends of changelogs that were read, each with the time in ms, until the store has come that far."""
+
+    def __init__(self) -> None:
+        self._ends: dict[Partition, tuple[int, int]] = {}
+        self._quiet_until = 0
+
+    def due(self, partition: Partition, now: int) -> bool:
+        """Whether an end should be read: none was for a while, and Kafka has answered the last time."""
+        found = self._ends.get(partition)
+        return now >= self._quiet_until and (found is None or now - found[1] >= EVERY * 1000)
+
+    def set(self, partition: Partition, end: int | None, now: int) -> None:
+        """An end that was read at a time, or later; None where Kafka did not answer."""
+        if end is None:
+            self._quiet_until = now + int(EVERY * 1000)
+        else:
+            self._ends[partition] = (end, now)
+
+    def reached(self, partition: Partition, stored: int, as_of: int) -> tuple[int, int] | None:
+        """The last offset before an end that the store has reached, and the time to note: later than the noted one."""
+        found = self._ends.get(partition)
+        if found is None or stored < found[0] - 1 or found[1] <= as_of:
+            return None
+        return found[0] - 1, found[1]
+
+
+def outdated(as_of: int | None, kept: float, now: int, *, floor: float = 0.0) -> bool:
+    """Whether tombstones may be missing for a store that was complete at a time in ms; None where that is not known.
+
+    `kept` is for how many seconds the changelog keeps tombstones.
+    """
+    return as_of is None or now - as_of > max(kept / 2, floor) * 1000
+
+
+def unusable(stored: Stored, first: int, end: int, kept: float, now: int) -> str:
+    """Why what is stored can't be read on from; empty where it can. `first` and `end` are those of the changelog."""
+    if stored.offset is None or stored.offset == end - 1:
+        return ""
+    if stored.offset >= end:
+        return f"Redis holds offset {stored.offset}, and the changelog ends at {end - 1}"
+    if stored.offset + 1 < first:
+        return f"Redis holds offset {stored.offset}, and the changelog begins at {first}"
+    if outdated(stored.as_of, kept, now):
+        return f"tombstones are kept for {kept:.0f} s, and Redis may have been incomplete for more than half of that"
+    return ""

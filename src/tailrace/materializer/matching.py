@@ -1,0 +1,109 @@
+"""Matching: the materializer follows the commands of an app and evaluates their queries for its partitions.
+
+A partition takes part while it is whole and its view has live queries. Otherwise its batches are applied as if there
+were none: a restore is not slowed, and what is missed is made up for by the enrolment that follows it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from tailrace.catalog import Catalog
+from tailrace.commands import NotACommand, decode_command
+from tailrace.kafka.changelogs import Partition
+from tailrace.kafka.commands_topic import CommandsReader
+from tailrace.materializer.batch import Batch
+from tailrace.materializer.counters import Counters
+from tailrace.materializer.live_queries import LiveQueries
+from tailrace.materializer.open_partition import OpenPartition
+from tailrace.materializer.partition_queries import PartitionQueries
+from tailrace.store.match_writer import MatchWriter, Place
+from tailrace.store.writer import Applied, Moved, Rejected
+
+log = logging.getLogger(__name__)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+class Matching:
+    """Methods that write raise Unavailable when they fail; then the partition is to be closed."""
+
+    def __init__(
+        self, commands: CommandsReader, store: MatchWriter, counters: Counters, clock: Callable[[], int] = _now
+    ) -> None:
+        self._commands = commands
+        self._store = store
+        self._counters = counters
+        self._clock = clock
+        self._live = LiveQueries()
+        self._partitions: dict[Partition, PartitionQueries] = {}
+
+    def take_catalog(self, catalog: Catalog | None) -> None:
+        """Take the columns of the views."""
+        views = {} if catalog is None else catalog.views
+        self._live.set_views({name: (*view.key, *view.columns) for name, view in views.items()})
+        for held in self._partitions.values():
+            if held.view in self._live.views:
+                held.take(self._live.views[held.view])
+        self._tell()
+
+    def follow(self) -> None:
+        """Take in the commands that have come, and the streams that have expired."""
+        for stream, value in self._commands.take():
+            if value is None:
+                self._live.end(stream)
+                continue
+            try:
+                self._live.put(decode_command(stream, value).stream)
+            except NotACommand as error:
+                log.warning("a command of stream %s was passed over: %s", stream, error)
+                self._counters.commands_refused.inc()
+        self._live.expire(self._clock())
+        self._tell()
+
+    def due_in(self, longest: float) -> float:
+        """For how many seconds, at most so many, nothing is to be done."""
+        return min((queries.due_in(longest) for queries in self._partitions.values()), default=longest)
+
+    def opened(self, held: OpenPartition) -> None:
+        """A partition was opened: what an earlier owner has left of queries is not to be taken for complete."""
+        self._store.unsettle(Place(held.view, held.number, held.lineage, held.stored, held.generation))
+
+    def closed(self, partition: Partition) -> None:
+        """A partition was closed."""
+        self._partitions.pop(partition, None)
+
+    def evaluates(self, held: OpenPartition) -> bool:
+        """Whether queries have begun in a partition: then its batches are applied here."""
+        queries = self._partitions.get(held.partition)
+        return queries is not None and queries.active
+
+    def apply(self, held: OpenPartition, batch: Batch) -> Applied | Moved | Rejected:
+        """Apply a batch, and what it means for the queries of its view, in one step."""
+        return self._partitions[held.partition].apply(batch)
+
+    def tend(self, held: OpenPartition) -> Moved | None:
+        """Do what is due for the queries of a partition; Moved where it must be opened again."""
+        queries = self._partitions.get(held.partition)
+        if queries is None:
+            view = self._live.views.get(held.view)
+            if view is None or not view.queries or not held.whole:
+                return None
+            made = self._counters.query_messages.labels(held.view).inc
+            queries = PartitionQueries(held, view, self._store, self._clock, made)
+            self._partitions[held.partition] = queries
+        return queries.tend()
+
+    def _tell(self) -> None:
+        for view, queries in self._live.take_changed().items():
+            for held in self._partitions.values():
+                if held.view == view:
+                    for query in queries:
+                        held.changed(query)
+            found = self._live.views.get(view)
+            self._counters.queries.labels(view).set(0 if found is None else len(found.queries))
+        self._counters.streams.set(len(self._live.streams))

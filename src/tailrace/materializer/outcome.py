@@ -1,0 +1,128 @@
+"""What changes mean for the queries of a view: decided without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+
+from tailrace.materializer.live_queries import ViewQueries
+from tailrace.materializer.timers import Timers
+from tailrace.queries import QueryIndex
+from tailrace.record import Change
+from tailrace.store.message import GONE, ROW, Event
+from tailrace.store.row import Row
+
+
+class Events:
+    """Events, and which of them are each query's; those of queries that are not `wanted` are left out."""
+
+    def __init__(self, wanted: Container[str]) -> None:
+        self._wanted = wanted
+        self.events: list[Event] = []
+        self.of: dict[str, list[int]] = {}
+
+    def add(self, event: Event, queries: Iterable[str]) -> None:
+        """Add what happened in some queries."""
+        found = [query for query in queries if query in self._wanted]
+        if not found:
+            return
+        self.events.append(event)
+        for query in found:
+            self.of.setdefault(query, []).append(len(self.events))
+
+
+def entered(key: bytes, row: Row | Change) -> Event:
+    """A key has this row, which matches."""
+    return Event(ROW, key, row.generation, row.version, row.offset, row.timestamp, row.value)
+
+
+def left(key: bytes, row: Row | Change) -> Event:
+    """A key has this row, or is gone, and does not match; what it holds is not for who asked."""
+    return Event(GONE, key, row.generation, row.version, row.offset, row.timestamp, None)
+
+
+def accepted(changes: Sequence[Change], held: Sequence[Row | None]) -> list[tuple[Change, Row | None]]:
+    """The changes that are newer than what the store holds of their keys, with that, in the order of offsets.
+
+    In this order, who has had an event has had all with lower offsets.
+    """
+    found = [(change, row) for change, row in zip(changes, held, strict=True) if row is None or change.rank > row.rank]
+    return sorted(found, key=lambda pair: pair[0].offset)
+
+
+def of_changes(
+    view: ViewQueries, timers: Timers, changes: Sequence[tuple[Change, Row | None]], now: int, events: Events
+) -> None:
+    """Changes with what their keys held before: which queries they enter, change in or leave."""
+    clocks = len(view.clocks) > 0
+    for change, held in changes:
+        was: set[str] = set()
+        if held is not None and held.value is not None:
+            was = view.index.matching(view.row(held.value), _before(timers, change.key, now))
+        row = None if change.value is None else view.row(change.value)
+        matching = set() if row is None else view.index.matching(row, now)
+        if clocks or len(timers):
+            timers.set(change.key, None if row is None else _next_change(view.clocks, row, now))
+        events.add(entered(change.key, change), matching)
+        events.add(left(change.key, change), was - matching)
+
+
+def of_clock(
+    view: ViewQueries,
+    timers: Timers,
+    due: Sequence[tuple[bytes, int]],
+    held: Sequence[Row | None],
+    now: int,
+    events: Events,
+) -> None:
+    """Keys whose time has come, and what they hold: which queries they enter or leave without a change."""
+    for (key, time), found in zip(due, held, strict=True):
+        if found is None or found.value is None:
+            continue
+        row = view.row(found.value)
+        was, matching = view.clocks.matching(row, time - 1), view.clocks.matching(row, now)
+        timers.set(key, _next_change(view.clocks, row, now))
+        events.add(entered(key, found), matching - was)
+        events.add(left(key, found), was - matching)
+
+
+def of_scan(
+    view: ViewQueries, index: QueryIndex, timers: Timers, rows: Mapping[bytes, Row], now: int, events: Events
+) -> None:
+    """Rows that were there before the queries of an index: which of these they match."""
+    for key, found in rows.items():
+        if found.value is None:
+            continue
+        row = view.row(found.value)
+        if len(view.clocks):
+            changes = index.next_changes(row, now)
+            if changes:
+                timers.bring_forward(key, min(changes.values()))
+        events.add(entered(key, found), index.matching(row, now))
+
+
+def of_members(
+    view: ViewQueries,
+    members: Mapping[str, Sequence[bytes]],
+    held: Mapping[bytes, Row | None],
+    absent: Row,
+    now: int,
+    events: Events,
+) -> None:
+    """Keys that queries are said to hold: those that do not match leave. `absent` stands for what is not known."""
+    rows = {key: view.row(row.value) for key, row in held.items() if row is not None and row.value is not None}
+    for query, keys in members.items():
+        live = view.queries.get(query)
+        for key in keys:
+            row = rows.get(key)
+            if live is not None and (row is None or not live.predicate.matches(row, now)):
+                events.add(left(key, held[key] or absent), (query,))
+
+
+def _before(timers: Timers, key: bytes, now: int) -> int:
+    """The last time at which a key's membership was decided: before its timer, even where that is overdue."""
+    time = timers.get(key)
+    return now if time is None else min(now, time - 1)
+
+
+def _next_change(clocks: QueryIndex, row: Mapping[str, object], now: int) -> int | None:
+    return min(clocks.next_changes(row, now).values(), default=None)

@@ -1,0 +1,265 @@
+"""The live queries of one open partition: their members in the store, kept in step with its rows.
+
+A query goes through three modes in a partition:
+
+    quiet      it has begun from nothing: members are gathered, nothing is published
+    unsettled  it was complete before another instance, or this one, opened the partition: members are looked at once
+               more; what has changed meanwhile is published, and so is every new change
+    settled    it is complete; `ready` was published when it became so
+
+All of it is rebuilt from the store when the partition is opened, so a crash at any moment loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from tailrace.materializer.batch import Batch
+from tailrace.materializer.enrolment import Enrolment
+from tailrace.materializer.live_queries import ViewQueries
+from tailrace.materializer.open_partition import OpenPartition
+from tailrace.materializer.outcome import Events, accepted, of_changes, of_clock
+from tailrace.materializer.pieces import pieces
+from tailrace.materializer.recent_offsets import RecentOffsets
+from tailrace.materializer.timers import Timers
+from tailrace.record import Change
+from tailrace.store.match_writer import QUIET, SETTLED, UNSETTLED, Matched, MatchWriter, Outcome, Place
+from tailrace.store.writer import Applied, Moved, Rejected
+
+# How long a query's keys outlive it in the store, in ms: clocks differ, and a refresh need not be written each time.
+SLACK = 60_000
+# How long a key that has left is remembered, in ms.
+REMEMBERED = 3_600_000
+# A store that loses a query's keys at once, because its clock is far ahead, is not asked without a pause.
+_PAUSE = 1000
+_MOST = 500
+# Redis serves nobody else while it takes in what rows mean for queries: at most so many entries at once, or about.
+_ENTRIES = 20_000
+
+
+class PartitionQueries:
+    """Evaluates queries for a partition that is whole. Where a method raises Unavailable, drop all of it."""
+
+    def __init__(
+        self,
+        held: OpenPartition,
+        view: ViewQueries,
+        store: MatchWriter,
+        clock: Callable[[], int],
+        made: Callable[[int], None] = lambda _: None,
+        entries: int = _ENTRIES,
+    ) -> None:
+        self._held = held
+        self._view = view
+        self._store = store
+        self._clock = clock
+        self._made = made
+        self._entries = entries
+        self._now = 0
+        self._enlist_at = 0
+        self._ended: dict[str, None] = {}
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        self._generation = self._held.generation
+        self._modes: dict[str, str] = {}
+        self._expires: dict[str, int] = {}
+        self._waiting: dict[str, None] = dict.fromkeys(self._view.queries)
+        self._outdated: dict[str, None] = {}
+        self._enlisted: dict[str, bool] = {}
+        self._enrolment: Enrolment | None = None
+        self._timers = Timers()
+        # How many queries a change has to do with: as many as there are, until it is known.
+        self._fan_out = float(len(self._view.queries))
+        self._recent = RecentOffsets(REMEMBERED)
+
+    @property
+    def view(self) -> str:
+        """The name of the view."""
+        return self._held.view
+
+    @property
+    def active(self) -> bool:
+        """Whether any query has begun here."""
+        return bool(self._modes)
+
+    def due_in(self, longest: float) -> float:
+        """For how many seconds, at most so many, nothing is to be done."""
+        if self._ended or self._outdated or self._enlisted or self._enrolment is not None:
+            return 0.0
+        times = [self._timers.next(), self._enlist_at if self._waiting else None]
+        first = min((time for time in times if time is not None), default=None)
+        return longest if first is None else min(longest, max(0.0, (first - self._clock()) / 1000))
+
+    def take(self, view: ViewQueries) -> None:
+        """Take queries that were read anew by other columns: each begins from nothing."""
+        if view is not self._view:
+            self._ended.update(dict.fromkeys(self._modes))
+            self._view = view
+            self._begin_again()
+
+    def changed(self, query: str) -> None:
+        """A query has begun, ended, or lives longer."""
+        live = self._view.queries.get(query)
+        if live is None:
+            self._waiting.pop(query, None)
+            if query in self._modes:
+                self._drop(query)
+                self._ended[query] = None
+        elif query not in self._modes:
+            self._waiting[query] = None
+        elif live.expires + SLACK // 2 > self._expires[query]:
+            self._outdated[query] = None
+
+    def apply(self, batch: Batch) -> Applied | Moved | Rejected:
+        """Apply a batch, and what it means for the queries, in one step, or in several where it means very much."""
+        self._notice_hand_over()
+        place, total = self._place(), Applied(0)
+        most = max(1, int(self._entries / max(self._fan_out, 0.01)))
+        for changes, reached in pieces(batch.changes, batch.reached, most):
+            result = self._apply(place, changes, reached)
+            if not isinstance(result, Applied):
+                return result
+            total = Applied(total.accepted + result.accepted, total.old + result.old)
+            place = replace(place, offset=reached)
+        return total
+
+    def _apply(self, place: Place, changes: Sequence[Change], reached: int) -> Applied | Moved | Rejected:
+        now, events = self._time(), Events(self._modes)
+        served = [change for change in changes if change.generation == self._generation]
+        held = self._store.held(place, [change.key for change in served])
+        of_changes(self._view, self._timers, accepted(served, held), now, events)
+        result = self._store.apply(place, reached, changes, self._outcome(events))
+        if not isinstance(result, Matched):
+            return result
+        self._fan_out = sum(map(len, events.of.values())) / max(1, len(changes))
+        self._note(result)
+        return result.applied
+
+    def tend(self) -> Moved | None:
+        """Do what is due, a bounded amount; Moved where the partition must be opened again."""
+        self._notice_hand_over()
+        place, now = self._place(), self._time()
+        moved = self._clock_events(place, now)
+        if self._ended:
+            self._store.delist(place, self._ended)
+            self._ended.clear()
+        if moved is None and self._waiting and now >= self._enlist_at:
+            moved = self._enlist(place, now)
+        overdue = self._timers.next()
+        # A member's timer says when it was last looked at: overdue ones come first.
+        if moved is None and (overdue is None or overdue > now):
+            moved = self._enrol(place, now)
+        if moved is None and self._outdated:
+            self._extend(place)
+        if moved is None and self._modes:
+            self._forget_left(place, now)
+        return moved
+
+    def _enlist(self, place: Place, now: int) -> Moved | None:
+        taken = list(self._waiting)[:_MOST]
+        wanted = {
+            query: (self._view.queries[query].predicate.clock, self._view.queries[query].expires + SLACK)
+            for query in taken
+        }
+        fresh = self._store.enlist(place, wanted, now)
+        if isinstance(fresh, Moved):
+            return fresh
+        for query in taken:
+            del self._waiting[query]
+            self._modes[query] = QUIET if fresh[query] else UNSETTLED
+            self._expires[query] = wanted[query][1]
+            self._enlisted[query] = fresh[query]
+        return None
+
+    def _enrol(self, place: Place, now: int) -> Moved | None:
+        if self._enrolment is None:
+            if not self._enlisted:
+                return None
+            self._enrolment, self._enlisted = Enrolment(self._view, self._enlisted), {}
+        events = Events(self._modes)
+        self._enrolment.step(self._store, place, self._timers, now, events)
+        if (moved := self._write(place, events)) is not None:
+            return moved
+        if not self._enrolment.done:
+            return None
+        queries, self._enrolment = list(self._enrolment.queries), None
+        for first in range(0, len(queries), _MOST):
+            some = queries[first : first + _MOST]
+            lost = self._store.settle(place, some, now)
+            if isinstance(lost, Moved):
+                return lost
+            self._modes.update(dict.fromkeys(some, SETTLED))
+            self._lose(lost)
+        return None
+
+    def _clock_events(self, place: Place, now: int) -> Moved | None:
+        due = self._timers.due(now, min(_MOST, max(1, _ENTRIES // max(1, len(self._view.clocks)))))
+        if not due:
+            return None
+        events = Events(self._modes)
+        of_clock(self._view, self._timers, due, self._store.held(place, [key for key, _ in due]), now, events)
+        return self._write(place, events)
+
+    def _write(self, place: Place, events: Events) -> Moved | None:
+        """Write what has happened in queries without a change of rows."""
+        if not events.events:
+            return None
+        result = self._store.apply(place, place.offset, (), self._outcome(events))
+        if isinstance(result, Matched):
+            self._note(result)
+            return None
+        # What Redis rejects here may be too much at once: everything is looked at again.
+        return result if isinstance(result, Moved) else Moved(place.offset)
+
+    def _extend(self, place: Place) -> None:
+        taken = list(self._outdated)[:_MOST]
+        for query in taken:
+            del self._outdated[query]
+            self._expires[query] = self._view.queries[query].expires + SLACK
+        last = max(self._expires.values())
+        self._lose(self._store.extend(place, {query: self._expires[query] for query in taken}, last))
+
+    def _forget_left(self, place: Place, now: int) -> None:
+        old, queries = self._recent.note(now, place.offset), list(self._modes)
+        if old is not None:
+            for first in range(0, len(queries), _MOST):
+                self._store.forget_left(place, queries[first : first + _MOST], old)
+
+    def _note(self, result: Matched) -> None:
+        self._lose(result.lost)
+        self._made(result.made)
+
+    def _lose(self, queries: Iterable[str]) -> None:
+        """Begin again with queries whose keys the store has lost."""
+        for query in queries:
+            self._drop(query)
+            if query in self._view.queries:
+                self._waiting[query] = None
+                self._enlist_at = self._now + _PAUSE
+
+    def _drop(self, query: str) -> None:
+        self._modes.pop(query, None)
+        self._expires.pop(query, None)
+        self._outdated.pop(query, None)
+        self._enlisted.pop(query, None)
+        if self._enrolment is not None and query in self._enrolment.queries:
+            self._enrolment.drop(query)
+
+    def _notice_hand_over(self) -> None:
+        """Another generation has other rows: every query begins from nothing."""
+        if self._held.generation != self._generation:
+            self._begin_again()
+
+    def _outcome(self, events: Events) -> Outcome:
+        return Outcome(events.events, events.of, self._modes, self._expires)
+
+    def _place(self) -> Place:
+        held = self._held
+        return Place(held.view, held.number, held.lineage, held.stored, self._generation)
+
+    def _time(self) -> int:
+        """The clock, but never back: what was decided at a time is not decided again at an earlier one."""
+        self._now = max(self._now, self._clock())
+        return self._now

@@ -1,0 +1,108 @@
+"""Sifting: finds the record that Redis never takes, among those of a batch that keeps failing.
+
+A batch is split until one record is left that fails alone. It is a dead letter only where Redis takes a write to the
+same partition right after each of several tries of it: an outage, which fails that write as well, condemns no record.
+What fails for another reason than the batch itself (Redis is read-only, loading, out of memory, or silent) is an
+outage from the start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import cast
+
+from tailrace.kafka.changelogs import Message, Partition
+from tailrace.materializer.batch import RawRecord, conflate
+from tailrace.materializer.letters import Letters
+from tailrace.materializer.open_partition import OpenPartition
+from tailrace.store.packed import Packed
+from tailrace.store.writer import Applied, Moved, Parcel, Rejected, Unavailable, Writer, hung_up
+
+log = logging.getLogger(__name__)
+
+_TRIES = 3
+
+
+class Doubts:
+    """Which partitions have a batch that Redis may never take: one that has failed again and again at one offset."""
+
+    def __init__(self) -> None:
+        self._failures: dict[Partition, tuple[int, int]] = {}
+
+    def note(self, partition: Partition, stored: int) -> None:
+        """The batch after an offset has failed; it may be an outage."""
+        offset, count = self._failures.get(partition, (stored, 0))
+        self._failures[partition] = (stored, count + 1 if offset == stored else 1)
+
+    def raise_about(self, partition: Partition, stored: int, reason: str) -> None:
+        """Redis has said that it does not take the batch after an offset."""
+        if not self.about(partition):
+            log.warning("%s[%d]: Redis does not take a batch after offset %d: %s", *partition, stored, reason)
+        self._failures[partition] = (stored, _TRIES)
+
+    def clear(self, partition: Partition) -> None:
+        """A batch of a partition was taken."""
+        if self._failures:
+            self._failures.pop(partition, None)
+
+    def about(self, partition: Partition) -> bool:
+        """Whether batches of a partition are to be sifted."""
+        return bool(self._failures) and self._failures.get(partition, (0, 0))[1] >= _TRIES
+
+
+class NotKept(Exception):
+    """Kafka did not take a dead letter: the record is tried again later."""
+
+
+class Sifting:
+    """Applies records with care: slowly, and past those that can never be applied."""
+
+    def __init__(self, writer: Writer, letters: Letters) -> None:
+        self._writer = writer
+        self._letters = letters
+
+    def apply(self, held: OpenPartition, messages: Sequence[Message]) -> Moved | None:
+        """Apply records of one partition in their order; Moved where it must be opened again.
+
+        Raises one of `Unavailable` for an outage, and NotKept. What was applied until then is in the store.
+        """
+        batch = conflate(raw(messages), held.stored)
+        if batch.reached == held.stored:
+            return None
+        result = self._attempt(held, batch.packed, batch.reached)
+        if isinstance(result, Rejected) and len(messages) > 1:
+            middle = len(messages) // 2
+            return self.apply(held, messages[:middle]) or self.apply(held, messages[middle:])
+        for _ in range(_TRIES - 1):
+            if isinstance(result, Rejected):
+                result = self._attempt(held, batch.packed, batch.reached)
+        if isinstance(result, Rejected):
+            if not self._letters.keep(held, [(messages[0], f"Redis does not take it: {result.reason}")]):
+                raise NotKept
+            result = self._write(held, Packed(), batch.reached)
+        if isinstance(result, Moved):
+            return result
+        held.stored = held.read = batch.reached
+        return None
+
+    def _attempt(self, held: OpenPartition, packed: Packed, reached: int) -> Applied | Moved | Rejected:
+        """Rejected only where Redis takes a write without these changes right after."""
+        try:
+            result = self._write(held, packed, reached)
+        except Unavailable as error:
+            if not hung_up(error):
+                raise
+            result = Rejected(f"it closes the connection: {error}")
+        if not isinstance(result, Rejected):
+            return result
+        without = self._write(held, Packed(), held.stored)
+        return without if isinstance(without, Moved) else result
+
+    def _write(self, held: OpenPartition, packed: Packed, reached: int) -> Applied | Moved | Rejected:
+        return self._writer.apply_all([Parcel(*held.place, held.stored, reached, packed)])[0]
+
+
+def raw(messages: Sequence[Message]) -> list[RawRecord]:
+    """What records hold."""
+    return cast(list[RawRecord], [(m.key(), m.value(), m.headers(), m.offset()) for m in messages])

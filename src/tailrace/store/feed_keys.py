@@ -1,0 +1,65 @@
+"""The names of what Redis keeps of a feed.
+
+As for a view, all keys of one changelog partition share the hash tag `{feed:partition}`:
+
+    …:{notices:0}:position     hash    lineage, offset, target, generation; since, floor, begun, opens
+    …:{notices:0}:marks        hash    source topic and partition → highest version taken
+    …:{notices:0}:taken        zset    identity of an event → its offset, where marks can't tell a replay
+    …:{notices:0}:times        zset    offset → when the store has reached it, in ms since 1970
+    …:{notices:0}:listening    zset    client → when its registration expires, in ms since 1970
+    …:{notices:0}:leases       hash    client → gateway expiry gateway expiry …
+    …:{notices:0}:from         hash    client → offset after which its history is complete
+    …:{notices:0}:recent       zset    client → offset of its last event, where events are always kept
+    …:{notices:0}:events:<begun>:<client>     stream  <offset>-1 → generation version offset timestamp json
+    …:{notices:0}:changes:<lineage>:<client>  channel, one message per event, while the client listens
+
+The position's `since` is the offset after which events are kept at all: a restore reads the records before it only to
+know a replay when it comes. `floor` is the offset up to which all events of a client may have been dropped. `begun`
+names the restore that the history belongs to: the streams of an earlier one are never read and expire by themselves.
+`opens` is when the restore may begin to read. An entry's id ends in 1, because Redis takes no id 0-0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FeedKeys:
+    """The keys of one partition of a feed."""
+
+    position: bytes
+    marks: bytes
+    taken: bytes
+    times: bytes
+    listening: bytes
+    leases: bytes
+    starts: bytes
+    recent: bytes
+    streams: bytes
+    channels: bytes
+
+    def stream(self, begun: str, client: bytes) -> bytes:
+        """The events of one client."""
+        return b"%b%b:%b" % (self.streams, begun.encode(), client)
+
+    def channel(self, lineage: str, client: bytes) -> bytes:
+        """The pub/sub channel of one client: who listens to one changelog hears nothing of another."""
+        return b"%b%b:%b" % (self.channels, lineage.encode(), client)
+
+
+def feed_keys(prefix: str, feed: str, partition: int) -> FeedKeys:
+    """The keys of one partition of a feed."""
+    stem = f"{prefix}:{{{feed}:{partition}}}:".encode()
+    return FeedKeys(
+        position=stem + b"position",
+        marks=stem + b"marks",
+        taken=stem + b"taken",
+        times=stem + b"times",
+        listening=stem + b"listening",
+        leases=stem + b"leases",
+        starts=stem + b"from",
+        recent=stem + b"recent",
+        streams=stem + b"events:",
+        channels=stem + b"changes:",
+    )

@@ -1,0 +1,147 @@
+"""The gateway's side of feeds in the store: who listens, and what is kept for them.
+
+How a client gets every event after its position, without a gap:
+
+1. subscribe to the client's channel and keep what comes;
+2. `listen`: from now on events are kept and published, and the answer says after which offset the history is complete;
+3. `events` in pages, from the client's position on, until a page is not full;
+4. drop what was kept in 1 up to the last offset read, send the rest, then live; an event that is not after the last one
+   sent is dropped then, too: when Redis is restored, events are published again;
+5. `listen` again every `REFRESH` seconds, and `events` now and then, because pub/sub may lose a message;
+6. `leave` when the last connection of the client to this gateway has ended.
+
+A client whose position is not covered by the history in 2, 3 or 5 must be told: it has missed events. A gateway that
+dies leaves a registration that expires by itself, and with it all that was kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tailrace.store.async_servers import AsyncServers
+from tailrace.store.feed_keys import feed_keys
+from tailrace.store.feeds import FeedPlace
+from tailrace.store.row import Row, unpack
+from tailrace.store.scripts import AsyncScript, script_text
+
+# For how many seconds a registration lasts at least, and how often it is to be refreshed.
+LEASE = 15.0
+REFRESH = LEASE / 3
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A client is registered until `expires`, in ms since 1970.
+
+    The store has reached `offset` of the changelog, None where it holds no position of the lineage yet: then ask again.
+    `target` is the offset that a restore must reach. The history is complete after the offset `start`.
+    """
+
+    expires: int
+    offset: int | None = None
+    target: int | None = None
+    start: int | None = None
+    generation: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """False while the partition is still being restored from the changelog."""
+        return self.offset is not None and self.target is not None and self.offset >= self.target
+
+    def covers(self, after: int) -> bool:
+        """Whether a client that has seen everything up to an offset can get all the rest.
+
+        An offset that the changelog has not reached is not covered: it is from a longer log than this one.
+        """
+        if self.offset is None or self.target is None or self.start is None:
+            return False
+        return self.start <= after <= max(self.offset, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Events after an offset, in order; `complete` says that none between that offset and the last one is missing.
+
+    `reached` is what the client has then seen everything up to: the last of these events or, where there are no more,
+    what the store has reached.
+    """
+
+    events: list[Row]
+    complete: bool
+    reached: int
+
+
+class Listening:
+    """Registrations and histories. Every method raises Unavailable when it fails.
+
+    `gateway` is a name that no other gateway has, without spaces. Cancelling a method leaves a registration made or
+    not made; both are safe, because it expires.
+    """
+
+    def __init__(self, url: str, prefix: str, gateway: str, *, lease: float = LEASE) -> None:
+        if not gateway or gateway.split() != [gateway]:
+            raise ValueError(f"expected a name of the gateway without spaces, got {gateway!r}")
+        self._prefix = prefix
+        self._gateway = gateway
+        self._lease = lease
+        self._servers = AsyncServers(url)
+        self._listen = AsyncScript(self._servers, script_text("listen"))
+        self._events = AsyncScript(self._servers, script_text("events"))
+        # The name of each history is learnt from the first answer that tells it.
+        self._begun: dict[tuple[str, int], str] = {}
+
+    async def listen(self, place: FeedPlace, client: bytes) -> Listener:
+        """Register a client, or refresh its registration."""
+        return await self._registered(place, client, "listen")
+
+    async def leave(self, place: FeedPlace, client: bytes) -> Listener:
+        """End the registration of a client at this gateway: what is kept for it stays for the hold time."""
+        return await self._registered(place, client, "leave")
+
+    async def events(self, place: FeedPlace, client: bytes, after: int, count: int = PAGE) -> Page | None:
+        """The next events of a client after an offset; None where it must register first, or again."""
+        keys = feed_keys(self._prefix, place.feed.name, place.partition)
+        while True:
+            begun = self._known(place)
+            names = [keys.position, keys.listening, keys.starts, keys.stream(begun, client)]
+            first = f"{after}-2" if after >= 0 else "-"
+            args: list[Any] = [place.lineage, begun, client, place.feed.retain, first, count]
+            found = cast(list[Any], await self._events(keys=names, args=args))
+            if found[0] == b"begun":
+                self._learn(place, found[1])
+                continue
+            if found[0] != b"events":
+                return None
+            events = [unpack(data) for data in found[3:]]
+            reached = events[-1].offset if len(events) == count else max(after, int(found[1]))
+            return Page(events, int(found[2]) <= after, reached)
+
+    def channel(self, place: FeedPlace, client: bytes) -> bytes:
+        """The channel that the events of a client are published on."""
+        return feed_keys(self._prefix, place.feed.name, place.partition).channel(place.lineage, client)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._servers.close()
+
+    async def _registered(self, place: FeedPlace, client: bytes, how: str) -> Listener:
+        keys, feed = feed_keys(self._prefix, place.feed.name, place.partition), place.feed
+        while True:
+            begun = self._known(place)
+            names = [keys.position, keys.listening, keys.leases, keys.starts, keys.times, keys.stream(begun, client)]
+            times = [round(seconds * 1000) for seconds in (self._lease, feed.hold)]
+            args: list[Any] = [place.lineage, begun, client, self._gateway, *times]
+            args += [feed.retain, round(feed.age * 1000), how]
+            found = cast(list[bytes], await self._listen(keys=names, args=args))
+            if found[0] == b"begun":
+                self._learn(place, found[1])
+                continue
+            return Listener(*map(int, found[1:]))
+
+    def _known(self, place: FeedPlace) -> str:
+        return self._begun.get((place.feed.name, place.partition), "none")
+
+    def _learn(self, place: FeedPlace, begun: bytes) -> None:
+        self._begun[place.feed.name, place.partition] = begun.decode()

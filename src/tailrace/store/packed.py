@@ -1,0 +1,46 @@
+"""Changes as the store takes them: packed once, sent, stored and published as the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tailrace.record import Change
+from tailrace.store.row import Row, unpack
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Changes, at most one per key and generation: `fields` is key, row, key, row, …
+
+    A row is `generation version offset timestamp json`, without the JSON where the key is gone. `expiries` holds, for
+    each change that expires, its number, the first is 1, and when, in ms since 1970.
+    """
+
+    fields: list[bytes] = field(default_factory=list)
+    expiries: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.fields) // 2
+
+    def changes(self) -> list[Change]:
+        """The changes that were packed, but for whether a materializer has added them."""
+        expires = dict(zip(self.expiries[::2], self.expiries[1::2], strict=True))
+        found = []
+        for n in range(0, len(self.fields), 2):
+            row = unpack(self.fields[n + 1])
+            expiry = expires.get(n // 2 + 1)
+            found.append(
+                Change(self.fields[n], row.value, row.generation, row.version, row.timestamp, row.offset, expiry)
+            )
+        return found
+
+
+def pack(changes: Iterable[Change]) -> Packed:
+    """Pack changes, at most one per key and generation."""
+    packed = Packed()
+    for c in changes:
+        packed.fields.extend((c.key, Row(c.generation, c.version, c.offset, c.timestamp, c.value).pack()))
+        if c.expires is not None:
+            packed.expiries.extend((len(packed), c.expires))
+    return packed
