@@ -65,7 +65,7 @@ class Sifting:
     def apply(self, held: OpenPartition, messages: Sequence[Message]) -> Moved | None:
         """Apply records of one partition in their order; Moved where it must be opened again.
 
-        Raises one of `Unavailable` for an outage, and NotKept. What was applied until then is in the store.
+        Raises Unavailable for an outage, and NotKept. What was applied until then is in the store.
         """
         batch = conflate(raw(messages), held.stored)
         if batch.reached == held.stored:
