@@ -15,7 +15,7 @@ from tailrace.gateway.follower import Follower
 from tailrace.gateway.known import Known, KnownView
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.resume import After, Fresh, Reset
-from tailrace.gateway.wire import Wire
+from tailrace.gateway.wire import Framing, Wire
 from tailrace.store.reader import Held
 from tailrace.store.row import Row
 
@@ -37,7 +37,7 @@ class Client:
     def __init__(self, followed: Followed, *, chunked: bool = True) -> None:
         self.written: list[bytes] = []
         self.room: int | None = None
-        self.wire = Wire(self._write, self.written.clear, chunked=chunked)
+        self.wire = Wire(self._write, self.written.clear, Framing.CHUNKED if chunked else Framing.PLAIN)
         self.follower = Follower(self.wire, followed)
         followed.followers.add(self.follower)
 
@@ -50,7 +50,9 @@ class Client:
 
     def events(self) -> list[str]:
         """What has come: each row as its version, each other frame as its event."""
-        body = b"".join(self.written if not self.wire.chunked else map(_unchunked, self.written)).decode()
+        body = b"".join(
+            self.written if self.wire.framing is not Framing.CHUNKED else map(_unchunked, self.written)
+        ).decode()
         found = []
         for block in body.split("\n\n")[:-1]:
             fields = dict(line.split(": ", 1) for line in block.split("\n"))

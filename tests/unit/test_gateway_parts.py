@@ -18,7 +18,7 @@ from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.reads import Reads
-from tailrace.gateway.wire import Wire
+from tailrace.gateway.wire import Framing, Wire
 from tailrace.store.reader import Held
 from tailrace.store.row import Row
 
@@ -145,7 +145,7 @@ def test_the_hub_joins_a_channel_with_the_first_follower_and_leaves_with_the_las
     async def play() -> None:
         link = Link()
         hub = Hub(link, lambda view, partition, _, key: b"%b/%d/%b" % (view.encode(), partition, key), Metrics(Known()))
-        wires = [Wire(lambda _: None, lambda: None, chunked=True) for _ in range(3)]
+        wires = [Wire(lambda _: None, lambda: None, Framing.CHUNKED) for _ in range(3)]
         first, second = hub.attach(VIEW, b"1", wires[0]), hub.attach(VIEW, b"1", wires[1])
         other = hub.attach(VIEW, b"2", wires[2])
         assert link.log == ["+averages/0/1", "+averages/0/2"]
@@ -163,7 +163,7 @@ def test_a_message_that_is_not_a_row_is_dropped_and_the_next_one_delivered() -> 
     async def play() -> None:
         hub = Hub(Link(), lambda *place: place[3], Metrics(Known()))
         written: list[bytes] = []
-        follower = hub.attach(VIEW, b"1", Wire(written.append, lambda: None, chunked=True))
+        follower = hub.attach(VIEW, b"1", Wire(written.append, lambda: None, Framing.CHUNKED))
         followed = follower.followed
         followed.learn(Held(None, 0, True))
         for data in (b"", b"nonsense", b"1 2", b"a b c d e"):

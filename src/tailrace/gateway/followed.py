@@ -17,6 +17,7 @@ from tailrace.gateway.known import KnownView
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.resume import After, Fresh, Reset
 from tailrace.gateway.standing import Standing
+from tailrace.gateway.wire import Framing
 from tailrace.store.reader import Held
 from tailrace.store.row import Row
 
@@ -170,7 +171,7 @@ class Followed:
 
     def _include(self, follower: Follower) -> None:
         wire = follower.wire
-        if wire.chunked:
+        if wire.framing is Framing.CHUNKED:
             self._reading[follower] = wire.write
             self._writes = None
         else:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tailrace.gateway.followed import Followed
 from tailrace.gateway.follower import Follower
-from tailrace.gateway.frames import KEEP_ALIVE, chunk
+from tailrace.gateway.frames import KEEP_ALIVE
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.wire import Wire
@@ -18,7 +18,6 @@ from tailrace.store.row import unpack
 
 log = logging.getLogger(__name__)
 
-_KEEP_ALIVE_CHUNK = chunk(KEEP_ALIVE)
 SLOTS = 15
 
 
@@ -116,7 +115,7 @@ class Hub:
         """Write a comment to the connections whose turn it is; a client that does not read needs none."""
         for wire in tuple(self._wires[slot % SLOTS]):
             if not wire.paused and not wire.closed.done():
-                wire.write(_KEEP_ALIVE_CHUNK if wire.chunked else KEEP_ALIVE)
+                wire.send(KEEP_ALIVE)
 
     def drain(self, grace: float) -> None:
         """End every stream; clients that do not read are cut off after the grace, in seconds."""

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from tailrace.gateway.wire import Wire
+from tailrace.gateway.wire import Framing, Wire
 
 # Where the ASGI scope holds the function that lends the wire: see `lend`.
 EXTENSION = "tailrace.wire"
@@ -69,7 +69,8 @@ class LendingProtocol(HttpToolsProtocol):
         if not chunked:
             cycle.chunked_encoding = False
         await start()
-        wire = Wire(self.transport.write, self.transport.abort, chunked=chunked, paused=self.flow.write_paused)
+        framing = Framing.CHUNKED if chunked else Framing.PLAIN
+        wire = Wire(self.transport.write, self.transport.abort, framing, paused=self.flow.write_paused)
         self.wire, self._lent = wire, cycle
         if cycle.disconnected or self.transport.is_closing():
             self.connection_gone()

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum
 from typing import Protocol
 
 from tailrace.gateway.frames import chunk
+
+
+class Framing(Enum):
+    """How frames go out: as Server-Sent Events in chunks or, to HTTP/1.0, as they are; or as WebSocket messages."""
+
+    CHUNKED = "chunked"
+    PLAIN = "plain"
+    SOCKET = "socket"
+
+    def wrap(self, frames: bytes) -> bytes:
+        """The bytes that go out for one or more frames."""
+        return chunk(frames) if self is Framing.CHUNKED else frames
 
 
 class Stream(Protocol):
@@ -25,18 +38,18 @@ class Stream(Protocol):
 class Wire:
     """Writes straight to a connection's transport.
 
-    `write` takes bytes as they go out; where `chunked`, they must be whole chunks. `closed` is done when the stream
-    must end: with True where the client is still there and is owed the end of the response.
+    `write` takes bytes as `framing` wraps them. `closed` is done when the stream must end: with True where the client
+    is still there and is owed the end of the response.
     """
 
-    __slots__ = ("_writable", "abort", "chunked", "closed", "paused", "stream", "write")
+    __slots__ = ("_writable", "abort", "closed", "framing", "paused", "stream", "write")
 
     def __init__(
-        self, write: Callable[[bytes], None], abort: Callable[[], None], *, chunked: bool, paused: bool = False
+        self, write: Callable[[bytes], None], abort: Callable[[], None], framing: Framing, *, paused: bool = False
     ) -> None:
         self.write = write
         self.abort = abort
-        self.chunked = chunked
+        self.framing = framing
         self.paused = paused
         self.stream: Stream | None = None
         self.closed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -44,10 +57,15 @@ class Wire:
         if not paused:
             self._writable.set()
 
-    def send(self, body: bytes) -> None:
-        """Write some bytes of the response body, unless the stream has ended."""
+    @property
+    def socket(self) -> bool:
+        """Whether frames are WebSocket messages, and not Server-Sent Events."""
+        return self.framing is Framing.SOCKET
+
+    def send(self, frames: bytes) -> None:
+        """Write some frames, unless the stream has ended."""
         if not self.closed.done():
-            self.write(chunk(body) if self.chunked else body)
+            self.write(self.framing.wrap(frames))
 
     async def writable(self) -> None:
         """Wait until the client has read enough for more to be written."""
