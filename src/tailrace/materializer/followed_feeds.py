@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 # Gateways refresh registrations more often than this.
 GRACE = REFRESH + 2.0
 _PROBE_EVERY = 1.0
+# Events in one script call, for the reason that `applying` gives.
+_MOST_EVENTS = 500
 
 
 @dataclass
@@ -195,6 +197,11 @@ class FollowedFeeds:
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
 
     def _apply(self, partition: Partition, messages: list[Message]) -> None:
+        for first in range(0, len(messages), _MOST_EVENTS):
+            if partition in self._open:
+                self._take(partition, messages[first : first + _MOST_EVENTS])
+
+    def _take(self, partition: Partition, messages: list[Message]) -> None:
         held = self._open[partition]
         name = held.place.feed.name
         batch = gather(raw(messages), held.stored)
