@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 
 from tailrace.catalog import catalog_topic
 from tailrace.health import HealthServer
@@ -28,6 +29,9 @@ from tailrace.store.writer import Writer
 log = logging.getLogger(__name__)
 
 _NEW_OBJECTS = 500_000
+# For how long, in seconds, one thread computes while another waits: what is to be sent to Redis must not wait until the
+# next batch is ready.
+_TURN = 0.0005
 
 
 def run(app: str, settings: Settings) -> int:
@@ -56,6 +60,7 @@ def run(app: str, settings: Settings) -> int:
     )
     log.info("materializer of app %s: %s → %s", app, settings.text("kafka"), without_password(settings.text("redis")))
     collect_seldom()
+    sys.setswitchinterval(_TURN)
     try:
         while not stopping.is_set():
             materializer.step()
