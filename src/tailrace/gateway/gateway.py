@@ -7,25 +7,38 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from tailrace.gateway.access_hook import Access
 from tailrace.gateway.hub import SLOTS, Hub
 from tailrace.gateway.joining import Joining
 from tailrace.gateway.known import Known
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.reads import Reads
+from tailrace.gateway.requests import Follow
+from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.sweep import Sweep
 from tailrace.gateway.timing import Timing
+from tailrace.gateway.wire import Wire
 from tailrace.store.channels import Channels
 from tailrace.store.reader import Reader, Unavailable
 
 log = logging.getLogger(__name__)
 
+# Makes a subscription that has not started yet; raises a Problem that says what was expected. It asks
+# `Gateway.access` with `wire.identity` first.
+Factory = Callable[[Wire, Follow], Subscription]
+
 
 class Gateway:
-    """Serves one app from one Redis. It starts and stays up without Redis, and says so to whoever asks."""
+    """Serves one app from one Redis. It starts and stays up without Redis, and says so to whoever asks.
+
+    `followers` makes the subscriptions of a WebSocket, by the type of the request: each part puts its own in.
+    """
 
     def __init__(self, app: str, redis: str, prefix: str, timing: Timing) -> None:
         self.app = app
         self.timing = timing
+        self.access: Access | None = None
+        self.followers: dict[type[Follow], Factory] = {}
         self.known = Known()
         self.metrics = Metrics(self.known)
         self.reader = Reader(redis, prefix)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tailrace.gateway.frames import chunk
+
+if TYPE_CHECKING:
+    from tailrace.gateway.access_hook import Identity
+    from tailrace.gateway.endings import Dropping, Ending
 
 
 class Framing(Enum):
@@ -39,10 +43,23 @@ class Wire:
     """Writes straight to a connection's transport.
 
     `write` takes bytes as `framing` wraps them. `closed` is done when the stream must end: with True where the client
-    is still there and is owed the end of the response.
+    is still there and is owed the end of the response, and `ending` says why. `session` is what the subscriptions of
+    a WebSocket belong to. `identity` is who the client is, where the gateway asks for it.
     """
 
-    __slots__ = ("_writable", "abort", "closed", "framing", "paused", "stream", "write")
+    __slots__ = (
+        "_writable",
+        "abort",
+        "closed",
+        "ending",
+        "framing",
+        "identity",
+        "paused",
+        "session",
+        "since",
+        "stream",
+        "write",
+    )
 
     def __init__(
         self, write: Callable[[bytes], None], abort: Callable[[], None], framing: Framing, *, paused: bool = False
@@ -52,9 +69,16 @@ class Wire:
         self.framing = framing
         self.paused = paused
         self.stream: Stream | None = None
+        self.session: Dropping | None = None
+        self.identity: Identity | None = None
+        self.ending: Ending | None = None
+        # When the client was found slow, by the loop's clock; None while it reads.
+        self.since: float | None = None
         self.closed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._writable = asyncio.Event()
-        if not paused:
+        if paused:
+            self.since = asyncio.get_running_loop().time()
+        else:
             self._writable.set()
 
     @property
@@ -74,6 +98,7 @@ class Wire:
     def pause_writing(self) -> None:
         """The client reads too slowly: the transport holds as much as it should."""
         self.paused = True
+        self.since = asyncio.get_running_loop().time()
         self._writable.clear()
         if self.stream is not None:
             self.stream.pause()
@@ -81,13 +106,15 @@ class Wire:
     def resume_writing(self) -> None:
         """The transport has room again."""
         self.paused = False
+        self.since = None
         self._writable.set()
         if self.stream is not None and not self.closed.done():
             self.stream.resume()
 
-    def finish(self) -> None:
-        """End the stream; the client is owed the end of the response."""
+    def finish(self, ending: Ending | None = None) -> None:
+        """End the stream; the client is owed the end of the response, and the reason where there is one."""
         if not self.closed.done():
+            self.ending = ending
             self.closed.set_result(True)
 
     def lose(self) -> None:
