@@ -28,6 +28,7 @@ NOT_UNDERSTOOD = Ending("not understood", "too many messages that can't be read:
 UNAUTHORIZED = Ending("unauthorized", "the token is missing, or not valid any more: connect with another", 4401, True)
 FORBIDDEN = Ending("forbidden", "this is not allowed", 4403, False)
 SLOW = Ending("slow", "too little was read for too long: connect again, with the last position", 4408, True)
+SILENT = Ending("silent", "no answer to a ping: connect again, with the last position", 1011, True)
 TOO_MANY = Ending("too many", "too many connections or messages: connect again later", 4429, True)
 GONE = Ending("gone", "what was followed is no more", 1000, False)
 

@@ -53,10 +53,12 @@ class EventStream(Response):
         wire.send(RETRY)
         subscription = self._subscribe(wire)
         wire.stream = subscription
+        self._gateway.metrics.subscribed("sse", 1)
         try:
             subscription.start()
             await wire.closed
         finally:
             subscription.close()
             wire.stream = None
+            self._gateway.metrics.subscribed("sse", -1)
             hub.close(wire)

@@ -14,11 +14,14 @@ MAX_KEYS = 10_000
 _SEE = "See docs/protocol.md, or the gateway's /asyncapi.json."
 
 
+# What is followed; `id` is the client's name for it on a WebSocket, and None over Server-Sent Events.
+
+
 @dataclass(frozen=True, slots=True)
 class FollowKeys:
-    """Follow some keys of a view; `positions` has the position of each key that has one, `position` is for all others."""
+    """Follow some keys of a view; `positions` has the positions of some keys, `position` is for all others."""
 
-    id: str
+    id: str | None
     view: str
     keys: tuple[str, ...]
     position: str | None = None
@@ -29,7 +32,7 @@ class FollowKeys:
 class FollowQuery:
     """Follow a query over a view, or the whole view where `where` is None."""
 
-    id: str
+    id: str | None
     view: str
     where: str | None = None
     position: str | None = None
@@ -39,7 +42,7 @@ class FollowQuery:
 class FollowFeed:
     """Follow the events of one client of a feed."""
 
-    id: str
+    id: str | None
     feed: str
     client: str
     position: str | None = None
@@ -49,7 +52,7 @@ class FollowFeed:
 class FollowStream:
     """Follow a stream that is kept by the gateways."""
 
-    id: str
+    id: str | None
     stream: str
     position: str | None = None
 
@@ -103,16 +106,16 @@ def read(text: str) -> Request:
 
 def _subscribe(found: dict[str, Any]) -> Follow:
     id = _id(found)
-    position = _text(found, "position", id, optional=True)
+    position = _optional(found, "position", id)
     named = [name for name in ("view", "feed", "stream") if found.get(name) is not None]
     if len(named) != 1:
         got = ", ".join(named) or "none of them"
         raise NotARequest("unreadable subscription", "one of view, feed and stream", got, id)
     if named == ["feed"]:
-        return FollowFeed(id, _needed(found, "feed", id), _needed(found, "client", id), position)
+        return FollowFeed(id, _text(found, "feed", id), _text(found, "client", id), position)
     if named == ["stream"]:
-        return FollowStream(id, _needed(found, "stream", id), position)
-    view, keys, where = _needed(found, "view", id), found.get("keys"), _text(found, "where", id, optional=True)
+        return FollowStream(id, _text(found, "stream", id), position)
+    view, keys, where = _text(found, "view", id), found.get("keys"), _optional(found, "where", id)
     if keys is None:
         return FollowQuery(id, view, where, position)
     if where is not None:
@@ -155,18 +158,14 @@ def _known_id(found: dict[str, Any]) -> str | None:
     return id if isinstance(id, str) and 1 <= len(id) <= MAX_ID and _is_utf8(id) else None
 
 
-def _text(found: dict[str, Any], name: str, id: str, *, optional: bool = False) -> str | None:
+def _optional(found: dict[str, Any], name: str, id: str) -> str | None:
+    return None if found.get(name) is None else _text(found, name, id)
+
+
+def _text(found: dict[str, Any], name: str, id: str) -> str:
     value = found.get(name)
-    if value is None and optional:
-        return None
     if not isinstance(value, str) or not _is_utf8(value):
         raise NotARequest("unreadable subscription", f"{name} as text", _shown(value), id)
-    return value
-
-
-def _needed(found: dict[str, Any], name: str, id: str) -> str:
-    value = _text(found, name, id)
-    assert value is not None
     return value
 
 

@@ -57,7 +57,7 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
     """Reduce records in offset order; those at or below the stored offset are already in the store.
 
     A record that is no change is refused, with the reason; it holds up no other. An empty value is a key that is gone.
-    Of equal ranks the first stays: a replay brings nothing new.
+    Of equal ranks the first stays: a replay brings nothing new. Changes of one generation stay in the order of offsets.
 
     This is the hot loop of the process. Headers as the pipeline writes them are read where they stand; whatever looks
     otherwise goes through `decode_change`, with the same result.
@@ -106,6 +106,9 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
         held = newest.get(key)  # type: ignore[arg-type]
         if held is None or version > held[0] or (version == held[0] and value and not held[1]):
             row = b"%b %d %d %d %b" % (g, version, offset, timestamp, value or b"")
+            if held is not None:
+                # Changes are published in the order of their offsets: gateways count on it.
+                del newest[key]  # type: ignore[arg-type]
             newest[key] = (version, bool(value), row, expires)  # type: ignore[index]
     return Batch(_pack(generations.values()), reached, count, refused, added)
 
