@@ -25,8 +25,8 @@ from tailrace.store.reader import Reader, Unavailable
 
 log = logging.getLogger(__name__)
 
-# Looks whether a client may follow what it asks for, and can: raises a Problem that says what was expected. Returns what
-# makes the subscription, which is started once it is there.
+# Looks whether a client may follow what it asks for, and can: raises a Problem that says what was expected. Returns
+# what makes the subscription, which is started once it is there.
 Factory = Callable[[Any, Identity | None], Awaitable[Callable[[Wire], Subscription]]]
 
 

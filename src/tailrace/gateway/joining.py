@@ -1,8 +1,8 @@
 """How a client comes in: a snapshot, then updates, without a gap.
 
 The steps: 1 the keys' channels are joined, and Redis has confirmed it: from here on changes are heard; 2 the rows and
-their partitions' positions are read, those of a partition together, again and again until every partition is whole and of
-the build that the catalog names; 3 the client's positions are judged;
+their partitions' positions are read, those of a partition together, again and again until every partition is whole and
+of the build that the catalog names; 3 the client's positions are judged;
 4 `KeySubscription` writes the snapshot and `ready` and makes every follower live, all in one tick.
 A change that is published between 1 and 4 is in the read, or waits in `Standing`.
 Cancelling a join leaves nothing behind but what `Hub.detach` removes.

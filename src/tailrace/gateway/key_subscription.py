@@ -6,8 +6,8 @@ Server-Sent Events only the last of them has an id, a `Vector` over partitions. 
 - at `ready`: up to what the reads of the snapshot have seen of all keys of a partition, and
 - at the end of a tick: up to what was heard, when all of it is in this write or an earlier one, and nothing was missed.
 
-What a read repairs, what comes while the link is in doubt, what is written while the client lags and while keys are being
-added moves nothing: it comes once more, at worst, to a client that resumes.
+What a read repairs, what comes while the link is in doubt, what is written while the client lags and while keys are
+being added moves nothing: it comes once more, at worst, to a client that resumes.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class KeySubscription:
         self._joining = joining
         self._hub = joining.hub
         self._view = view
-        self._asked = dict.fromkeys(keys, position)
-        self._asked.update({key: one for key, one in (positions or {}).items() if key in self._asked})
+        known = positions or {}
+        self._asked: dict[bytes, str | None] = {key: known.get(key, position) for key in keys}
         self._reset: Reset | None = None
         self._gathers = growing or len(self._asked) != 1
         self._followers: dict[bytes, Follower] = {}
@@ -133,20 +133,24 @@ class KeySubscription:
 
     def pause(self) -> None:
         """The client reads too slowly: only the newest row of each key waits for it."""
+        if self._slow:
+            return
         self._slow = True
         if self.live and not self._gathers:
             for follower in self._followers.values():
                 follower.followed.pause(follower)
 
     def resume(self) -> None:
-        """The client has caught up."""
-        if self.live and not self._gathers:
-            for follower in self._followers.values():
-                follower.followed.resume(follower)
+        """The client has caught up; what it has missed may make it slow again."""
+        if not self._slow:
+            return
         # What waits for the flush is part of the newest row: it counts as missed, too.
         for follower in tuple(self._missed):
             follower.followed.flush()
         self._slow = False
+        if self.live and not self._gathers:
+            for follower in self._followers.values():
+                follower.followed.resume(follower)
         missed, self._missed = self._missed, {}
         for follower, changes in missed.items():
             self._joining.metrics.conflated(changes - 1)

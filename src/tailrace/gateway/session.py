@@ -91,11 +91,11 @@ class Session:
             subscription.pause()
 
     def resume(self) -> None:
-        """The client has caught up; it may be found slow again by what it has missed."""
+        """The client has caught up; what it has missed may make it slow again, and then the others wait on."""
         for subscription in tuple(self.subscriptions.values()):
             subscription.resume()
-        if self.wire.paused:
-            self.pause()
+            if self.wire.paused:
+                return
 
     def stop(self) -> None:
         """The client is gone; `close` follows."""
@@ -145,7 +145,9 @@ class Session:
         subscription = self.subscriptions.get(id)
         if subscription is None:
             remedy = "It has ended, or was never there."
-            self._refuse(Problem(400, "unknown subscription", expected="the id of a subscription", got=id, remedy=remedy))
+            self._refuse(
+                Problem(400, "unknown subscription", expected="the id of a subscription", got=id, remedy=remedy)
+            )
             return
         self._remove(subscription)
         self.answer("unsubscribed", id=id)

@@ -1,7 +1,8 @@
 """uvicorn's WebSocket protocol, which lends the write side of a connection to a session.
 
 The handshake, pings, the closing handshake and what the client sends go through uvicorn and ASGI. After the accept,
-messages that are encoded already are written straight to the transport. Read beside uvicorn's `websockets_sansio_impl.py`.
+messages that are encoded already are written straight to the transport. Read beside uvicorn's
+`websockets_sansio_impl.py`.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ class Wire:
     """Writes straight to a connection's transport.
 
     `write` takes bytes as `framing` wraps them. `closed` is done when the stream must end: with True where the client
-    is still there and is owed the end of the response, and `ending` says why. `pending` says how many bytes wait for the
-    client. `session` is what the subscriptions of a WebSocket belong to, `identity` who the client is, where the gateway
-    asks for it.
+    is still there and is owed the end of the response, and `ending` says why. `pending` says how many bytes wait for
+    the client. `session` is what the subscriptions of a WebSocket belong to, `identity` who the client is, where the
+    gateway asks for it.
     """
 
     __slots__ = (
