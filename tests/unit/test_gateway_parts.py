@@ -128,11 +128,25 @@ def test_a_failed_read_is_told_to_all_who_asked_and_to_nobody_else() -> None:
     asyncio.run(play())
 
 
+class Watching:
+    """A subscription that does nothing."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def rebuild(self) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+
 class Link:
     """Keeps which channels are wanted."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
+        self.up = True
 
     def join(self, channel: bytes) -> None:
         self.log.append(f"+{channel.decode()}")
@@ -145,9 +159,9 @@ def test_the_hub_joins_a_channel_with_the_first_follower_and_leaves_with_the_las
     async def play() -> None:
         link = Link()
         hub = Hub(link, lambda view, partition, _, key: b"%b/%d/%b" % (view.encode(), partition, key), Metrics(Known()))
-        wires = [Wire(lambda _: None, lambda: None, Framing.CHUNKED) for _ in range(3)]
-        first, second = hub.attach(VIEW, b"1", wires[0]), hub.attach(VIEW, b"1", wires[1])
-        other = hub.attach(VIEW, b"2", wires[2])
+        clients = [Watching(Wire(lambda _: None, lambda: None, Framing.CHUNKED)) for _ in range(3)]
+        first, second = hub.attach(VIEW, b"1", clients[0]), hub.attach(VIEW, b"1", clients[1])
+        other = hub.attach(VIEW, b"2", clients[2])
         assert link.log == ["+averages/0/1", "+averages/0/2"]
         hub.detach(first)
         hub.detach(first)
@@ -163,12 +177,13 @@ def test_a_message_that_is_not_a_row_is_dropped_and_the_next_one_delivered() -> 
     async def play() -> None:
         hub = Hub(Link(), lambda *place: place[3], Metrics(Known()))
         written: list[bytes] = []
-        follower = hub.attach(VIEW, b"1", Wire(written.append, lambda: None, Framing.CHUNKED))
+        follower = hub.attach(VIEW, b"1", Watching(Wire(written.append, lambda: None, Framing.CHUNKED)))
         followed = follower.followed
         followed.learn(Held(None, 0, True))
         for data in (b"", b"nonsense", b"1 2", b"a b c d e"):
             hub.deliver(b"1", data)
         hub.deliver(b"unknown", b"nonsense")
+        assert not followed.course.sure, "what was dropped may have been a row"
         hub.deliver(b"1", b'1 1 1 0 {"a":1}')
         assert followed.standing.present
 

@@ -68,7 +68,7 @@ class KeySubscription:
         self._reset: Reset | None = None
         self._gathers = growing or len(self._asked) != 1
         self._followers: dict[bytes, Follower] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], list[bytes]] = {}
         self._vector = Vector(view, self._hub.sure)
         self._pending: list[bytes] = []
         self._missed: dict[Follower, int] = {}
@@ -111,24 +111,37 @@ class KeySubscription:
         if not new:
             return
         if self.live:
-            self._vector.expect(map(self._view.partition, new))
-            self._join(new, self._enter_more)
+            self._join_more(new)
         elif self._tasks:
             self.close()
             self.start()
 
     def remove(self, keys: Sequence[bytes]) -> None:
         """Follow some keys no longer: `gone` comes for those that held a row."""
-        for key in keys:
-            self._asked.pop(key, None)
-            follower = self._followers.pop(key, None)
-            if follower is None:
-                continue
-            followed, was_live = follower.followed, follower.live
-            self._missed.pop(follower, None)
-            self._hub.detach(follower)
+        removed = {key for key in keys if key in self._asked}
+        for key in removed:
+            del self._asked[key]
+        if not self.live:
+            if self._tasks and removed:
+                self.close()
+                self.start()
+            return
+        for key in removed:
+            was_live = self._followers[key].live
+            follower = self._detach(key)
+            followed = follower.followed
             if was_live and followed.standing.present:
                 self._gather(followed.encoded(followed.absence(followed.standing.offset), follower))
+        # Who waits for a key that is no longer wanted would wait for ever: the others of its join start again.
+        for task, joining in tuple(self._tasks.items()):
+            if not removed.isdisjoint(joining):
+                task.cancel()
+                del self._tasks[task]
+                self._vector.expect_no_more(map(self._view.partition, joining))
+                again = [key for key in joining if key not in removed]
+                for key in again:
+                    self._detach(key)
+                self._join_more(again)
         self._vector.keep(set(map(self._view.partition, self._asked)))
 
     def pause(self) -> None:
@@ -165,8 +178,9 @@ class KeySubscription:
     def close(self) -> None:
         """Leave every key."""
         self.live = False
-        for task in tuple(self._tasks):
+        for task in self._tasks:
             task.cancel()
+        self._tasks.clear()
         for follower in self._followers.values():
             self._hub.detach(follower)
         self._followers.clear()
@@ -205,8 +219,19 @@ class KeySubscription:
         followers = [self._hub.attach(self._view, key, self, gatherer) for key in keys]
         self._followers.update(zip(keys, followers, strict=True))
         task = asyncio.create_task(self._joined(followers, enter))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = keys
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
+    def _join_more(self, keys: list[bytes]) -> None:
+        if keys:
+            self._vector.expect(map(self._view.partition, keys))
+            self._join(keys, self._enter_more)
+
+    def _detach(self, key: bytes) -> Follower:
+        follower = self._followers.pop(key)
+        self._missed.pop(follower, None)
+        self._hub.detach(follower)
+        return follower
 
     async def _joined(self, followers: list[Follower], enter: _Enter) -> None:
         try:
@@ -237,10 +262,8 @@ class KeySubscription:
 
     def _enter_more(self, followers: list[Follower], held: Mapping[bytes, Held], entries: _Entries) -> None:
         """Write the rows of keys that were added; their partitions join the vector again at the end of this tick."""
-        there = [follower for follower in followers if self._followers.get(follower.followed.key) is follower]
-        for frame in self._snapshot(there, held, entries):
+        for frame in self._snapshot(followers, held, entries):
             self._gather(frame)
-        self._vector.keep(set(map(self._view.partition, self._asked)))
 
     def _snapshot(self, followers: list[Follower], held: Mapping[bytes, Held], entries: _Entries) -> list[bytes]:
         """The rows that the client lacks; every follower is live from here on."""

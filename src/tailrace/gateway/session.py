@@ -92,7 +92,9 @@ class Session:
 
     def resume(self) -> None:
         """The client has caught up; what it has missed may make it slow again, and then the others wait on."""
-        for subscription in tuple(self.subscriptions.values()):
+        for id in tuple(self.subscriptions):
+            # Who was served goes to the end, so that those behind it have their turn the next time.
+            subscription = self.subscriptions[id] = self.subscriptions.pop(id)
             subscription.resume()
             if self.wire.paused:
                 return

@@ -35,13 +35,16 @@ class Vector:
         """Keys of these partitions are being added, and their rows are not sent yet."""
         self._adding.update(set(partitions))
 
+    def expect_no_more(self, partitions: Iterable[int]) -> None:
+        """They are not added after all."""
+        for partition in set(partitions):
+            self._arrived(partition)
+
     def add(self, read: Mapping[int, int], courses: Mapping[int, Course]) -> None:
         """The rows of keys are sent as reads up to these offsets have found them, or newer."""
         for partition, offset in read.items():
             self._claims[partition] = min(self._claims.get(partition, offset), offset)
-            self._adding[partition] -= 1
-            if self._adding[partition] <= 0:
-                del self._adding[partition]
+            self._arrived(partition)
         self._courses.update(courses)
 
     def keep(self, partitions: set[int]) -> None:
@@ -49,6 +52,11 @@ class Vector:
         for gone in set(self._claims) - partitions:
             del self._claims[gone]
             self._courses.pop(gone, None)
+
+    def _arrived(self, partition: int) -> None:
+        self._adding[partition] -= 1
+        if self._adding[partition] <= 0:
+            del self._adding[partition]
 
     def advance(self) -> None:
         """Everything that was heard of any key is sent: move up to it, where nothing can have been missed.
