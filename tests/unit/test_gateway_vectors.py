@@ -116,6 +116,16 @@ class World:
         """The pipeline writes an older version again, at a newer offset."""
         self.store.write(KEYS[key], max(1, self.version - 2), gone=False)
 
+    async def change(self, key: int) -> None:
+        """A change comes as far as the link."""
+        await self.write(key, False)
+        self.store.materialize(VIEW.partition(KEYS[key]), 1000)
+
+    async def flow(self) -> None:
+        """What is under way arrives, and is written."""
+        await self.hear(1000)
+        await self.tick()
+
     async def materialize(self, partition: int, count: int) -> None:
         self.store.materialize(partition, count)
 
@@ -217,6 +227,11 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("write"), key, st.booleans()),
         st.tuples(st.just("write"), key, st.just(False)),
+        st.tuples(st.just("change"), key),
+        st.tuples(st.just("change"), key),
+        st.tuples(st.just("change"), key),
+        st.tuples(st.just("flow")),
+        st.tuples(st.just("flow")),
         st.tuples(st.just("replay"), key),
         st.tuples(st.just("materialize"), st.integers(0, 1), st.integers(1, 5)),
         st.tuples(st.just("materialize"), st.integers(0, 1), st.integers(1, 5)),
@@ -236,7 +251,8 @@ steps = st.lists(
         st.tuples(st.just("lose")),
         st.tuples(st.just("sweep"), st.integers(1, 3)),
     ),
-    max_size=80,
+    min_size=30,
+    max_size=120,
 )
 
 
@@ -273,7 +289,7 @@ async def _idle_twice(client: Client) -> None:
     client.leave()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(steps)
 def test_a_vector_claims_only_what_was_sent_and_in_the_end_all_is(script: list[tuple[Any, ...]]) -> None:
     asyncio.run(play(script))

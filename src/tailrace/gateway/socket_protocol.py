@@ -72,9 +72,33 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().handle_close(event)
 
     def handle_parser_exception(self) -> None:
-        """The client has broken the protocol, and is told so: after that nothing may be written."""
+        """The client has broken the protocol, and is told so; what it still sends is passed over.
+
+        A connection that is closed with bytes unread is reset, and takes the close frame along.
+        """
+        if self.close_sent:
+            return
         self._lose()
-        super().handle_parser_exception()
+        closing = self.conn.close_sent
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": closing.code if closing is not None else 1006})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.close_timer = self.loop.call_later(_CLOSING, self.transport.abort)
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def send_receive_event_to_app(self) -> None:
+        """Pass a message on; text that is not UTF-8 is a fault of the client, and no reason for a traceback."""
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.conn.fail(1007, "a text message has to be UTF-8")
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
 
     def keepalive_timeout(self) -> None:
         """The client has not answered a ping: it is not there to read a farewell."""
