@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
@@ -43,6 +44,8 @@ class Metrics:
             registry=registry,
         )
         self.channels = Gauge("tailrace_gateway_channels", "Keys that have any follower.", registry=registry)
+        tasks = Gauge("tailrace_gateway_tasks", "Tasks of the event loop.", registry=registry)
+        tasks.set_function(_tasks)
         self.link_up = Gauge("tailrace_gateway_link_up", "Whether the pub/sub link is up.", registry=registry)
         frames = Counter(
             "tailrace_gateway_frames", "Frames written to clients.", ["kind", "surface"], registry=registry
@@ -113,6 +116,13 @@ class Metrics:
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
         return generate_latest(self.registry)
+
+
+def _tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # asked outside the loop
+        return 0
 
 
 class _StoreCollector(Collector):
