@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.catalog import Catalog, CatalogView, Column, Progress
+from tailrace.gateway.endings import SHUTDOWN
 from tailrace.gateway.hub import Hub
 from tailrace.gateway.known import Known, KnownView
 from tailrace.gateway.lookup import etag, matches
@@ -186,5 +187,45 @@ def test_a_message_that_is_not_a_row_is_dropped_and_the_next_one_delivered() -> 
         assert not followed.course.sure, "what was dropped may have been a row"
         hub.deliver(b"1", b'1 1 1 0 {"a":1}')
         assert followed.standing.present
+
+    asyncio.run(play())
+
+
+def test_who_reads_slowly_is_not_stuck_and_who_reads_nothing_is() -> None:
+    async def play() -> None:
+        left = 1000
+        wire = Wire(lambda _: None, lambda: None, Framing.SOCKET, pending=lambda: left)
+        assert wire.stuck(0) == wire.stuck(99) == 0
+        wire.pause_writing()
+        assert wire.stuck(100) == 0 and wire.stuck(130) == 30
+        left = 900
+        assert wire.stuck(131) == 0 and wire.stuck(150) == 19
+        wire.resume_writing()
+        assert wire.stuck(999) == 0
+        wire.pause_writing()
+        assert wire.stuck(1000) == 0
+
+    asyncio.run(play())
+
+
+def test_a_drain_ends_every_connection_in_batches_and_says_why() -> None:
+    async def play() -> None:
+        hub = Hub(Link(), lambda *place: place[3], Metrics(Known()))
+        wires = [Wire(lambda _: None, lambda: None, Framing.CHUNKED) for _ in range(450)]
+        for wire in wires:
+            hub.open(wire)
+        drain = asyncio.create_task(hub.drain(grace=0.5))
+        seen = set()
+        while not all(wire.closed.done() for wire in wires):
+            await asyncio.sleep(0)
+            seen.add(sum(wire.closed.done() for wire in wires))
+        assert len(seen - {0}) == 5, "a hundred at a time"
+        assert {wire.ending for wire in wires} == {SHUTDOWN}
+        late = Wire(lambda _: None, lambda: None, Framing.SOCKET)
+        hub.open(late)
+        assert late.ending == SHUTDOWN
+        for wire in (*wires, late):
+            hub.close(wire)
+        await drain
 
     asyncio.run(play())

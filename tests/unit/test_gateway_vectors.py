@@ -289,7 +289,7 @@ async def _idle_twice(client: Client) -> None:
     client.leave()
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(steps)
 def test_a_vector_claims_only_what_was_sent_and_in_the_end_all_is(script: list[tuple[Any, ...]]) -> None:
     asyncio.run(play(script))
@@ -301,3 +301,36 @@ def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 
     run.__name__ = test.__name__
     return run
+
+
+@in_loop
+async def test_frames_of_a_tick_are_one_write_whose_last_frame_has_the_position() -> None:
+    world = World()
+    await world.connect(0, 6, False)
+    await world.tick()
+    written: list[bytes] = []
+    client = world.clients[0]
+    client.wire.write = written.append
+    for key in (0, 1, 2, 1):
+        await world.change(key)
+    await world.flow()
+    (data,) = written
+    blocks = data.partition(b"\r\n")[2][:-4].decode().split("\n\n")
+    assert len(blocks) == 4 and [("id: " in block) for block in blocks] == [False, False, False, True]
+
+
+@in_loop
+async def test_while_the_link_is_in_doubt_frames_have_no_position() -> None:
+    world = World()
+    await world.connect(0, 6, False)
+    await world.tick()
+    before = world.clients[0].id
+    world.parts.hub.doubt()
+    await world.change(0)
+    await world.flow()
+    assert world.clients[0].copy == {KEYS[0]: 1} and world.clients[0].id == before
+    await world.sweep(2)
+    await world.change(0)
+    await world.flow()
+    assert world.clients[0].id != before
+    assert before is not None

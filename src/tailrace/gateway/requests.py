@@ -129,7 +129,7 @@ def _unsubscribe(found: dict[str, Any]) -> Unsubscribe:
 
 def _auth(found: dict[str, Any]) -> Auth:
     token = found.get("token")
-    if not isinstance(token, str) or not token:
+    if not isinstance(token, str) or not token or not _is_utf8(token):
         raise NotARequest("unreadable token", "a token as text", type(token).__name__)  # never shown
     return Auth(token)
 
@@ -181,7 +181,8 @@ def _keys(keys: object, id: str) -> tuple[str, ...]:
 def _positions(positions: object, id: str) -> Mapping[str, str]:
     if positions is None:
         return {}
-    if not isinstance(positions, dict) or not all(isinstance(value, str) for value in positions.values()):
+    texts = [*positions, *positions.values()] if isinstance(positions, dict) else [None]
+    if not isinstance(positions, dict) or not all(isinstance(text, str) and _is_utf8(text) for text in texts):
         raise NotARequest("unreadable positions", "an object of a position, as text, per key", _shown(positions), id)
     return positions
 
