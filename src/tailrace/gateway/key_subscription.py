@@ -24,6 +24,7 @@ from tailrace.gateway.frames import with_id
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.resume import After, Fresh, Reset, offsets, rebuilt
+from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.vector import Vector
 from tailrace.gateway.wire import Wire
 from tailrace.position import Position
@@ -42,8 +43,28 @@ class KeySubscription:
     """Follows keys; `positions` has the position of some keys, or None for one that was never sent; `position` is for
     all others.
 
-    `growing`: keys may be added and removed while it is live.
+    `growing`: keys may be added and removed while it is live. `outer`: what it is a part of, where it is.
     """
+
+    __slots__ = (
+        "_asked",
+        "_followers",
+        "_gathers",
+        "_hub",
+        "_joining",
+        "_missed",
+        "_pending",
+        "_reset",
+        "_slow",
+        "_tasks",
+        "_told",
+        "_vector",
+        "_view",
+        "id",
+        "live",
+        "outer",
+        "wire",
+    )
 
     def __init__(
         self,
@@ -59,6 +80,7 @@ class KeySubscription:
     ) -> None:
         self.wire = wire
         self.id = id
+        self.outer: Subscription | None = None
         self.live = False
         self._joining = joining
         self._hub = joining.hub
@@ -108,11 +130,13 @@ class KeySubscription:
             raise RuntimeError("expected a subscription that was made as `growing`: others keep their keys")
         new = [key for key in dict.fromkeys(keys) if key not in self._asked]
         self._asked.update(dict.fromkeys(new))
-        if not new:
-            return
-        if self.live:
+        if self.live and self._joining.known.views.get(self._view.name) != self._view:
+            # Nobody has told a subscription without keys that its view was rebuilt.
+            self.rebuild()
+            self.start()
+        elif self.live:
             self._join_more(new)
-        elif self._tasks:
+        elif self._tasks and new:
             self.close()
             self.start()
 

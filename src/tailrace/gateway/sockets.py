@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from starlette.routing import BaseRoute, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.utils import ClientDisconnected
 
 from tailrace.gateway.endings import UNAUTHORIZED
@@ -19,6 +20,8 @@ from tailrace.gateway.wire import Wire
 SUBPROTOCOL = "tailrace.v1"
 # How long a client may take to say who it is, in seconds.
 _INTRODUCTION = 10.0
+# What a write to a client that has left raises, before and after the accept.
+_GONE = (ClientDisconnected, WebSocketDisconnect)
 
 
 def routes(gateway: Gateway) -> list[BaseRoute]:
@@ -37,7 +40,8 @@ async def serve(gateway: Gateway, websocket: WebSocket, first: Follow | None = N
             raise unavailable("shutting down", "Connect again: another gateway answers, or this one when it is back.")
         identity = await gateway.access.of_socket(websocket.scope) if gateway.access is not None else None
     except Problem as problem:
-        await websocket.send_denial_response(problem.response())
+        with suppress(*_GONE):
+            await websocket.send_denial_response(problem.response())
         return
 
     async def accept() -> None:
@@ -46,16 +50,15 @@ async def serve(gateway: Gateway, websocket: WebSocket, first: Follow | None = N
 
     try:
         wire = await lend(websocket.scope, accept)
-    except ClientDisconnected:
+    except _GONE:
         return
     wire.identity = identity
     gateway.hub.open(wire)
     try:
         await _converse(gateway, wire, websocket, first)
         if wire.ending is not None and not wire.lost:
-            await websocket.close(wire.ending.code, wire.ending.message[:120])
-    except ClientDisconnected:
-        pass
+            with suppress(*_GONE):
+                await websocket.close(wire.ending.code, wire.ending.message[:120])
     finally:
         gateway.hub.close(wire)
 
