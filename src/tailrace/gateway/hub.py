@@ -117,7 +117,11 @@ class Hub:
             followed.flush()
         gathered, self._gathered = self._gathered, []
         for gatherer in gathered:
-            gatherer.write()
+            try:
+                gatherer.write()
+            except Exception:
+                # A transport that refuses is on its way to `connection_lost`; the others must not pay for it.
+                log.exception("write=refused")
 
     def gather(self, gatherer: Gatherer) -> None:
         """Call `write` at the end of this tick, when every key that has changed is flushed."""
