@@ -15,7 +15,7 @@ from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.key_subscription import KeySubscription
 from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import Problem, unavailable
-from tailrace.gateway.requests import MAX_KEYS, Follow, FollowKeys, FollowQuery
+from tailrace.gateway.requests import Follow, FollowKeys, FollowQuery
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.views import Key, View, known_view
 from tailrace.gateway.wire import Wire
@@ -134,9 +134,4 @@ def _keys(request: Request) -> tuple[str, ...]:
             expected="UTF-8 text, percent-encoded",
             remedy="Encode the text as UTF-8 first, then percent-encode its bytes.",
         ) from None
-    keys = tuple(dict.fromkeys(value for name, value in pairs if name == "key"))
-    if len(keys) > MAX_KEYS:
-        raise Problem(
-            400, "too many keys", expected=f"at most {MAX_KEYS}", got=len(keys), remedy="Use more connections."
-        )
-    return keys
+    return tuple(dict.fromkeys(value for name, value in pairs if name == "key"))
