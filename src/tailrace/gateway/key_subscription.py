@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING
 from tailrace.gateway import notices
 from tailrace.gateway.endings import FAULT, GONE, end
 from tailrace.gateway.follower import Follower
+from tailrace.gateway.frames import Frames
 from tailrace.gateway.gathering import Gathering
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.resume import After, Fresh, Reset, offsets, rebuilt
+from tailrace.gateway.socket_frames import SocketFrames
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.wire import Wire
 from tailrace.position import Position
 from tailrace.store.reader import Held
+from tailrace.store.row import Row
 
 if TYPE_CHECKING:
     from tailrace.gateway.joining import Joining
@@ -40,6 +43,7 @@ class KeySubscription:
 
     __slots__ = (
         "_asked",
+        "_departed",
         "_followers",
         "_gathering",
         "_hub",
@@ -80,6 +84,8 @@ class KeySubscription:
         self._gathering = Gathering(wire, self._hub, joining.metrics, view) if several else None
         self._followers: dict[bytes, Follower] = {}
         self._tasks: dict[asyncio.Task[None], list[bytes]] = {}
+        # Keys that were removed before the client came in: it may hold their rows from an earlier connection.
+        self._departed: set[bytes] = set()
         self._slow = wire.paused
 
     @property
@@ -107,6 +113,7 @@ class KeySubscription:
         view = self._joining.known.views.get(self._view.name)
         if self.live and view is not None:
             self._asked = dict.fromkeys(self._asked)
+            self._departed = set()
             self._reset = rebuilt(view)
         self.close()
 
@@ -130,7 +137,8 @@ class KeySubscription:
         gathering = self._growing()
         removed = {key for key in keys if key in self._asked}
         for key in removed:
-            del self._asked[key]
+            if self._asked.pop(key) is not None and not self.live:
+                self._departed.add(key)
         if not self.live:
             if self._tasks and removed:
                 self.close()
@@ -240,10 +248,18 @@ class KeySubscription:
             metrics.reset(whole.reason)
             metrics.sent("reset", 1, len(snapshot[-1]), surface)
         self.live, self._reset = True, None
+        if whole is None:
+            snapshot.extend(map(self._departure, self._departed))
+        self._departed = set()
         snapshot.extend(self._snapshot(followers, held, whole or entries))
         snapshot.append(self._ready(followers, held))
         metrics.sent("ready", 1, len(snapshot[-1]), surface)
         self.wire.send(b"".join(snapshot))
+
+    def _departure(self, key: bytes) -> bytes:
+        if self.wire.socket:
+            return SocketFrames(self._view, key).gone(self._view.generation, -1)
+        return Frames(self._view, key).bare(Row(self._view.generation, 0, -1, 0, None))
 
     def _enter_more(self, followers: list[Follower], held: Mapping[bytes, Held], entries: _Entries) -> None:
         """Write the rows of keys that were added; their partitions join the vector again at the end of this tick."""
