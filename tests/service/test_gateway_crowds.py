@@ -136,7 +136,7 @@ def test_ten_thousand_connects_and_disconnects_leave_nothing(
 
     def left() -> dict[str, float]:
         return {
-            "channels": len(client.pubsub_channels(f"{default_prefix(store.catalog.app)}:{{*")),
+            "listened": len(client.pubsub_channels(f"{default_prefix(store.catalog.app)}:{{*")),
             **{
                 name: own.metric(f"tailrace_gateway_{name}")
                 for name in (
