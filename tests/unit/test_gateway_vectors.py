@@ -7,11 +7,12 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway_model import Parts, messages
 from tailrace.catalog import Column
+from tailrace.gateway.course import Course
 from tailrace.gateway.followed import Followed
 from tailrace.gateway.key_subscription import KeySubscription
 from tailrace.gateway.known import KnownView
@@ -144,8 +145,9 @@ class World:
     async def reconnect(self, number: int) -> None:
         for client in self.clients[number : number + 1]:
             client.leave()
-            if client.socket:
-                client.copy.clear()
+            # What it does not follow any more, a client drops by itself.
+            kept = [] if client.socket else client.keys
+            client.copy = {key: version for key, version in client.copy.items() if key in kept}
             client.connect()
 
     async def add(self, number: int, key: int) -> None:
@@ -190,7 +192,7 @@ class World:
         """Go on with a pass, or begin one."""
         for _ in range(batches):
             if not self._batches:
-                self._passage = Passage(self.parts.hub.followed())
+                self._passage = Passage(self.parts.hub.followed(), size=2)
                 self._batches = list(self._passage.batches)
             if self._batches and self._passage is not None:
                 batch = self._batches.pop()
@@ -289,8 +291,26 @@ async def _idle_twice(client: Client) -> None:
     client.leave()
 
 
+# Three keys of one partition.
+X, Y, Z = [n for n, name in enumerate(KEYS) if VIEW.partition(name) == VIEW.partition(KEYS[0])][:3]
+START = [("flow",), ("change", Z), ("change", X), ("flow",)]
+LOST = [("cut",), ("change", Y), ("recover",)]
+
+
 @settings(max_examples=200, deadline=None)
 @given(steps)
+# A removed key's `gone` is written while a change of another key is held back.
+@example([*START, ("slow", 0), ("change", X), ("flow",), ("change", Y), ("flow",), ("remove", 0, Z), ("tick",)])
+# Keys are added while a change of another key is lost.
+@example([*START, ("remove", 0, Z), ("tick",), *LOST, ("add", 0, Z), *[("tick",)] * 5])
+# A change comes while the rows of added keys are on their way.
+@example([*START, ("remove", 0, Z), ("tick",), ("add", 0, Z), ("change", X), ("hear", 9), ("tick",), ("flow",)])
+# A pass of the sweep that began before the link was replaced ends after it.
+@example([*START, ("sweep", 1), *LOST, ("sweep", 3), ("change", X), ("flow",)])
+@example([*START, ("sweep", 2), *LOST, ("sweep", 2), ("change", X), ("flow",)])
+@example([*START, ("sweep", 3), *LOST, ("sweep", 1), ("change", X), ("flow",)])
+# The next link has one channel, and not yet the others.
+@example([*START, ("cut",), ("confirm", 1), ("change", Y), ("change", Z), ("change", X), ("flow",)])
 def test_a_vector_claims_only_what_was_sent_and_in_the_end_all_is(script: list[tuple[Any, ...]]) -> None:
     asyncio.run(play(script))
 
@@ -334,3 +354,58 @@ async def test_while_the_link_is_in_doubt_frames_have_no_position() -> None:
     await world.flow()
     assert world.clients[0].id != before
     assert before is not None
+
+
+@in_loop
+async def test_a_change_that_waits_for_the_flush_is_not_written_twice_to_who_resumes() -> None:
+    world = World()
+    await world.connect(0, 6, False)
+    await world.tick()
+    client = world.clients[0]
+    client.wire.pause_writing()
+    await world.change(X)
+    await world.flow()
+    await world.change(X)
+    await world.hear(9)
+    before = client.frames
+    client.wire.resume_writing()
+    await world.tick()
+    assert client.copy == {KEYS[X]: 2} and client.frames == before + 1
+
+
+def sure(course: Course) -> bool:
+    return course.sure
+
+
+def test_a_course_is_sure_again_after_a_pass_that_began_after_the_last_doubt() -> None:
+    course = Course()
+    course.hear(5)
+    assert sure(course) and course.heard == 5
+    note = course.note()
+    course.hear(3)
+    assert not sure(course), "the store is being restored"
+    course.check(note)
+    assert not sure(course)
+    again = course.note()
+    course.doubt()
+    course.check(again)
+    assert not sure(course), "the link was replaced while the pass ran"
+    course.check(course.note())
+    assert sure(course) and course.heard == 3
+
+
+@in_loop
+async def test_a_partition_that_is_being_restored_is_not_checked_by_a_pass() -> None:
+    world = World()
+    await world.connect(0, 6, False)
+    await world.change(X)
+    await world.flow()
+    (client,) = world.clients
+    course = client.subscription._followers[KEYS[X]].followed.course
+    world.parts.hub.doubt()
+    world.store.lose()
+    await world.sweep(8)
+    assert not sure(course)
+    world.store.materialize(VIEW.partition(KEYS[X]), 9)
+    await world.sweep(8)
+    assert sure(course)

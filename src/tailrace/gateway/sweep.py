@@ -75,8 +75,8 @@ class Sweep:
 class Passage:
     """One pass over followed keys, in batches of one partition of one build of a view each."""
 
-    def __init__(self, followed: Iterable[Followed]) -> None:
-        self.batches = batched(followed)
+    def __init__(self, followed: Iterable[Followed], size: int = _BATCH) -> None:
+        self.batches = batched(followed, size)
         self._left: Counter[Course] = Counter(batch[0].course for batch in self.batches)
         self._notes = {course: course.note() for course in self._left}
 
@@ -89,9 +89,9 @@ class Passage:
             course.check(self._notes[course])
 
 
-def batched(followed: Iterable[Followed]) -> list[list[Followed]]:
+def batched(followed: Iterable[Followed], size: int = _BATCH) -> list[list[Followed]]:
     """Followed keys in batches, each of one partition of one build of a view."""
     groups: defaultdict[tuple[object, int], list[Followed]] = defaultdict(list)
     for one in followed:
         groups[one.view, one.partition].append(one)
-    return [group[first : first + _BATCH] for group in groups.values() for first in range(0, len(group), _BATCH)]
+    return [group[first : first + size] for group in groups.values() for first in range(0, len(group), size)]
