@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from running import PATIENCE, eventually
+from socket_tap import SocketTap
 from tailrace.catalog import APP_RECORD, Catalog, CatalogView, Column
 from tailrace.dev.ports import free_port
 from tailrace.partitions import partition_of
@@ -131,7 +132,7 @@ class GatewayProcess:
         self.url = f"http://127.0.0.1:{self.port}"
         values = {"redis": redis, "prefix": "", "host": "127.0.0.1", "port": str(self.port), "log-level": "info"}
         command = [sys.executable, "-c", _MAIN, app, json.dumps(values), json.dumps({**TIMING, **timing})]
-        self._taps: list[Tap] = []
+        self._taps: list[Tap | SocketTap] = []
         self.log = directory / f"gateway-{self.port}.log"
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
@@ -153,8 +154,15 @@ class GatewayProcess:
 
     def follow(self, path: str, **options: Any) -> Tap:
         """A client that follows a path; it is closed with the process at the latest."""
-        self._taps.append(Tap(self.port, path, **options))
-        return self._taps[-1]
+        tap = Tap(self.port, path, **options)
+        self._taps.append(tap)
+        return tap
+
+    def socket(self, path: str = "/ws", **options: Any) -> SocketTap:
+        """A client on a WebSocket; it is closed with the process at the latest."""
+        tap = SocketTap(self.port, path, **options)
+        self._taps.append(tap)
+        return tap
 
     def stop(self) -> int:
         """SIGTERM; returns the exit code."""

@@ -134,6 +134,20 @@ TABLE = (
     ),
     Setting("host", "text", "127.0.0.1", "Address that the gateway listens on.", ("gateway", "dev")),
     Setting("port", "port", "8080", "Port that the gateway listens on; 0 takes a free one.", ("gateway", "dev")),
+    Setting(
+        "slow-client",
+        "duration",
+        "60s",
+        "After how long a client is ended that has read nothing of what waits for it.",
+        ("gateway",),
+    ),
+    Setting(
+        "drain",
+        "duration",
+        "5s",
+        "Over how long a gateway that stops lets its clients go, so that they do not all connect elsewhere at once.",
+        ("gateway",),
+    ),
     Setting("data", "text", ".tailrace", "Directory that `tailrace dev` keeps its data and logs in.", ("dev",)),
     Setting(
         "health-port",

@@ -259,6 +259,8 @@ def test_followers_of_a_removed_view_are_let_go(new_gateway: NewGateway, store: 
     tap = gateway.follow(f"{PATH}/events")
     tap.frames("ready")
     store.replace(view("other"))
+    close = tap.frame()
+    assert (close.event, close.id, close.data["reason"], close.data["retry"]) == ("close", None, "gone", False)
     assert list(tap.rest()) == [] and tap.ended
     assert gateway.get(f"{PATH}/events").status_code == 404
 
@@ -279,6 +281,8 @@ def test_a_drain_ends_every_stream_properly(new_gateway: NewGateway, store: Stor
             pass
     assert gateway.stop() == 0
     for tap in taps:
+        close = tap.frame()
+        assert (close.event, close.id, close.data["reason"]) == ("close", None, "shutdown")
         assert [block for block in tap.rest() if block != ":"] == [], "nothing but the end"
         assert tap.ended and tap.head["transfer-encoding"] == "chunked"
     assert len(set(positions)) == 1

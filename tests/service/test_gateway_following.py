@@ -157,7 +157,7 @@ def test_one_channel_serves_all_followers_of_a_key(
     for tap in taps:
         tap.close()
     eventually(lambda: listeners() == 0, "the last follower takes the channel along")
-    eventually(lambda: gateway.metric("tailrace_gateway_connections") == 0, "no connection is left")
+    eventually(lambda: gateway.metric('tailrace_gateway_connections{surface="sse"}') == 0, "no connection is left")
     assert gateway.metric("tailrace_gateway_followers") == 0 and gateway.metric("tailrace_gateway_channels") == 0
 
 
@@ -178,7 +178,7 @@ def test_a_request_behind_a_stream_does_not_disturb_it(gateway: GatewayProcess, 
     store.put("averages", "19", 1, row(1))
     assert tap.frame().data == {"version": 1}
     tap.close()
-    eventually(lambda: gateway.metric("tailrace_gateway_connections") == 0, "the connection is gone")
+    eventually(lambda: gateway.metric('tailrace_gateway_connections{surface="sse"}') == 0, "the connection is gone")
 
 
 def test_a_client_that_does_not_read_is_conflated_and_holds_up_nobody(gateway: GatewayProcess, store: Store) -> None:

@@ -9,16 +9,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway_model import Parts, messages
 from tailrace.catalog import Column
 from tailrace.gateway.followed import Followed
-from tailrace.gateway.follower import Follower
-from tailrace.gateway.known import Known, KnownView
-from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.key_subscription import KeySubscription
+from tailrace.gateway.known import KnownView
 from tailrace.gateway.resume import After, Fresh, Reset
 from tailrace.gateway.wire import Framing, Wire
 from tailrace.store.reader import Held
 from tailrace.store.row import Row
 
+KEY = b"362"
 VIEW = KnownView("averages", "0123abcd", 1, 1, (Column("movie_id", "bigint"),))
 
 
@@ -34,12 +35,18 @@ def held(found: Row | None = None, offset: int = 100, target: int = -1) -> Held:
 class Client:
     """A connection that keeps what is written to it; one of `room` writes reports itself as full."""
 
-    def __init__(self, followed: Followed, *, chunked: bool = True) -> None:
+    def __init__(self, parts: Parts, framing: Framing) -> None:
         self.written: list[bytes] = []
         self.room: int | None = None
-        self.wire = Wire(self._write, self.written.clear, Framing.CHUNKED if chunked else Framing.PLAIN)
-        self.follower = Follower(self.wire, followed)
-        followed.followers.add(self.follower)
+        self.wire = Wire(self._write, self.written.clear, framing)
+        self.subscription = KeySubscription(parts.joining, self.wire, VIEW, [KEY], id="a")
+        self.wire.stream = self.subscription
+        self.follower = parts.hub.attach(VIEW, KEY, self.subscription)
+
+    def enter(self, entry: Fresh | After | Reset, read: Held) -> None:
+        """Come in, with what a read has found."""
+        self.subscription._followers[KEY] = self.follower
+        self.subscription._enter([self.follower], {KEY: read}, entry if isinstance(entry, Reset) else {KEY: entry})
 
     def _write(self, data: bytes) -> None:
         self.written.append(data)
@@ -50,10 +57,13 @@ class Client:
 
     def events(self) -> list[str]:
         """What has come: each row as its version, each other frame as its event."""
+        found = []
+        if self.wire.socket:
+            told = messages(b"".join(self.written))
+            return [str(one["row"]["version"]) if one["type"] == "row" else one["type"] for one in told]
         body = b"".join(
             self.written if self.wire.framing is not Framing.CHUNKED else map(_unchunked, self.written)
         ).decode()
-        found = []
         for block in body.split("\n\n")[:-1]:
             fields = dict(line.split(": ", 1) for line in block.split("\n"))
             found.append(fields["data"][11:-1] if fields["event"] == "row" else fields["event"])
@@ -70,14 +80,19 @@ class Bench:
     """A followed key with its metrics, settled on a row or on nothing."""
 
     def __init__(self, found: Row | None = None) -> None:
-        self.marked: list[Followed] = []
-        self.metrics = Metrics(Known())
-        self.followed = Followed(VIEW, b"362", b"channel", self.marked.append, self.metrics)
+        self.parts = Parts(VIEW)
+        self.metrics = self.parts.metrics
+        self.followed: Followed = Client(self.parts, Framing.PLAIN).follower.followed
         self.followed.learn(held(found))
 
-    def client(self, entry: Fresh | After | Reset | None = None, read: Held | None = None, **options: bool) -> Client:
-        client = Client(self.followed, **options)
-        self.followed.enter(client.follower, entry or Fresh(), read or held())
+    def client(
+        self,
+        entry: Fresh | After | Reset | None = None,
+        read: Held | None = None,
+        framing: Framing = Framing.CHUNKED,
+    ) -> Client:
+        client = Client(self.parts, framing)
+        client.enter(entry or Fresh(), read or held())
         return client
 
     def change(self, *versions: int) -> None:
@@ -112,7 +127,6 @@ async def test_changes_of_one_tick_are_one_write_shared_by_all() -> None:
     bench.change(6, 7, 8)
     assert len(first.written) == 2 and first.written[1] is second.written[1]
     assert first.events() == ["5", "ready", "6", "7", "8"]
-    assert len(bench.marked) == 1
 
 
 @in_loop
@@ -188,7 +202,6 @@ async def test_a_client_that_has_left_is_written_nothing() -> None:
     gone.wire.lose()
     bench.change(2)
     assert gone.events() == ["1", "ready"] and there.events()[-1] == "2"
-    bench.followed.enter(gone.follower, Fresh(), held())
     bench.change(3)
     assert gone.events() == ["1", "ready"]
 
@@ -227,9 +240,44 @@ async def test_a_reset_comes_before_the_snapshot() -> None:
 @in_loop
 async def test_an_http_1_0_client_gets_no_chunks() -> None:
     bench = Bench(row(5))
-    plain, chunked = bench.client(chunked=False), bench.client()
+    plain, chunked = bench.client(framing=Framing.PLAIN), bench.client()
     bench.change(6, 7)
     assert plain.events() == chunked.events() == ["5", "ready", "6", "7"]
+
+
+@in_loop
+async def test_a_web_socket_gets_the_same_frames_encoded_once_for_all() -> None:
+    bench = Bench(row(5))
+    first, second, other = bench.client(framing=Framing.SOCKET), bench.client(framing=Framing.SOCKET), bench.client()
+    bench.change(6, 7)
+    bench.followed.offer(row(8, value=None))
+    bench.followed.flush()
+    assert first.events() == second.events() == other.events() == ["5", "ready", "6", "7", "gone"]
+    assert first.written[-1] is second.written[-1]
+    assert bench.sample("tailrace_gateway_frames_total", kind="row", surface="ws") == 6
+    assert bench.sample("tailrace_gateway_frames_total", kind="gone", surface="ws") == 2
+
+
+@in_loop
+async def test_a_surface_without_followers_is_not_encoded() -> None:
+    bench = Bench(row(5))
+    client = bench.client()
+    bench.change(6)
+    assert bench.followed._sockets is None and client.events()[-1] == "6"
+
+
+@in_loop
+async def test_a_web_socket_that_follows_a_key_twice_gets_its_changes_once() -> None:
+    bench = Bench(row(5))
+    client = bench.client(framing=Framing.SOCKET)
+    twin = Client(bench.parts, Framing.SOCKET)
+    twin.subscription.wire = twin.follower.wire = client.wire
+    twin.enter(After(100), held())
+    bench.change(6)
+    assert client.events() == ["5", "ready", "ready", "6"]
+    twin.subscription.close()
+    bench.change(7)
+    assert client.events()[-1] == "7"
 
 
 @in_loop
@@ -248,11 +296,11 @@ async def test_what_a_read_finds_beyond_pub_sub_is_told() -> None:
 async def test_frames_and_bytes_are_counted_once_per_receiver() -> None:
     bench = Bench(row(5))
     clients = [bench.client(), bench.client()]
-    before = bench.sample("tailrace_gateway_bytes_total", kind="row")
+    before = bench.sample("tailrace_gateway_bytes_total", kind="row", surface="sse")
     bench.change(6)
-    assert bench.sample("tailrace_gateway_frames_total", kind="row") == 4
+    assert bench.sample("tailrace_gateway_frames_total", kind="row", surface="sse") == 4
     sent = sum(len(_unchunked(client.written[-1])) for client in clients)
-    assert bench.sample("tailrace_gateway_bytes_total", kind="row") - before == sent
+    assert bench.sample("tailrace_gateway_bytes_total", kind="row", surface="sse") - before == sent
 
 
 actions = st.lists(
@@ -272,7 +320,7 @@ actions = st.lists(
 def test_each_client_sees_rising_versions_and_in_the_end_the_newest(script: list[tuple[object, ...]]) -> None:
     async def play() -> None:
         bench = Bench(row(1))
-        clients = [bench.client(), bench.client(chunked=False), bench.client()]
+        clients = [bench.client(), bench.client(framing=Framing.PLAIN), bench.client(framing=Framing.SOCKET)]
         newest = 1
         for name, *arguments in script:
             if name == "offer":

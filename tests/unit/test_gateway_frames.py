@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway_model import messages
 from tailrace.catalog import Column
-from tailrace.gateway.frames import Frames, chunk, progress
+from tailrace.gateway.endings import SHUTDOWN
+from tailrace.gateway.frames import Frames, chunk, close, progress, with_id
 from tailrace.gateway.known import KnownView
+from tailrace.gateway.messages import message
+from tailrace.gateway.socket_frames import SocketFrames
 from tailrace.position import Position
 from tailrace.store.row import Row
 
@@ -54,19 +58,49 @@ def test_a_tombstone_is_a_gone_frame_with_the_key_columns() -> None:
     assert frame == {"event": "gone", "id": f"0123abcd.3.{PARTITION}-41", "data": '{"movie_id":362}'}
 
 
-def test_ready_names_view_key_columns_and_generation() -> None:
-    frame = fields(FRAMES.ready(99))
-    assert json.loads(frame["data"]) == {"view": "averages", "key": ["movie_id"], "generation": 3}
-    assert frame["id"] == f"0123abcd.3.{PARTITION}-99"
-
-
 def test_before_the_first_record_a_position_names_no_offset() -> None:
-    assert fields(FRAMES.ready(-1))["id"] == "0123abcd.3"
+    assert fields(FRAMES.gone(3, -1))["id"] == "0123abcd.3"
 
 
-def test_a_resets_id_asks_for_a_snapshot() -> None:
-    position = Position.parse(fields(FRAMES.reset("foreign", "…"))["id"])
-    assert position == Position(VIEW.lineage, VIEW.generation, {})
+def test_of_frames_that_are_written_together_the_last_has_the_id() -> None:
+    frames = with_id(FRAMES.bare(Row(1, 1, 4, 0, b"{}")) + FRAMES.bare(Row(1, 2, 5, 0, None)), "0123abcd.1.0-5")
+    row, gone, end = frames.split(b"\n\n")
+    assert fields(row + b"\n\n") == {"event": "row", "data": "{}"} and end == b""
+    assert fields(gone + b"\n\n") == {"event": "gone", "data": '{"movie_id":362}', "id": "0123abcd.1.0-5"}
+
+
+def test_close_says_why_and_whether_to_come_back_and_leaves_the_position_alone() -> None:
+    frame = fields(close(SHUTDOWN))
+    assert frame["event"] == "close" and "id" not in frame
+    assert json.loads(frame["data"]) == {"reason": "shutdown", "message": SHUTDOWN.message, "retry": True}
+
+
+@given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.none())), st.text(), st.integers(0, 10**18))
+def test_a_message_carries_the_same_row_and_position(value: dict[str, object], key: str, offset: int) -> None:
+    data = json.dumps(value, ensure_ascii=False).encode(errors="replace")
+    name = key.encode(errors="replace")
+    (found,) = messages(SocketFrames(VIEW, name).row(Row(3, 1, offset, 0, data)))
+    position = Position(VIEW.lineage, 3, {VIEW.partition(name): offset})
+    assert found == {
+        "type": "row",
+        "view": "averages",
+        "key": name.decode(),
+        "position": str(position),
+        "row": json.loads(data),
+    }
+    (gone,) = messages(SocketFrames(VIEW, name).row(Row(3, 2, offset, 0, None)))
+    assert gone == {"type": "gone", "view": "averages", "key": name.decode(), "position": str(position)}
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, 200_000])
+def test_a_message_of_any_length_is_one_frame(size: int) -> None:
+    (found,) = messages(message(b'{"pad":"' + size * b"x" + b'"}'))
+    assert len(found["pad"]) == size
+
+
+def test_a_row_that_is_not_utf_8_does_not_end_the_connection_of_who_follows_it() -> None:
+    (found,) = messages(SocketFrames(VIEW, KEY).row(Row(3, 1, 1, 0, b'{"a":"\xff"}')))
+    assert found["row"] == {"a": "\ufffd"}
 
 
 def test_progress_has_no_id_so_that_a_client_keeps_its_position() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.catalog import Catalog, CatalogView, Column, Progress
+from tailrace.gateway.endings import SHUTDOWN
 from tailrace.gateway.hub import Hub
 from tailrace.gateway.known import Known, KnownView
 from tailrace.gateway.lookup import etag, matches
@@ -128,11 +129,25 @@ def test_a_failed_read_is_told_to_all_who_asked_and_to_nobody_else() -> None:
     asyncio.run(play())
 
 
+class Watching:
+    """A subscription that does nothing."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def rebuild(self) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+
 class Link:
     """Keeps which channels are wanted."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
+        self.up = True
 
     def join(self, channel: bytes) -> None:
         self.log.append(f"+{channel.decode()}")
@@ -145,9 +160,9 @@ def test_the_hub_joins_a_channel_with_the_first_follower_and_leaves_with_the_las
     async def play() -> None:
         link = Link()
         hub = Hub(link, lambda view, partition, _, key: b"%b/%d/%b" % (view.encode(), partition, key), Metrics(Known()))
-        wires = [Wire(lambda _: None, lambda: None, Framing.CHUNKED) for _ in range(3)]
-        first, second = hub.attach(VIEW, b"1", wires[0]), hub.attach(VIEW, b"1", wires[1])
-        other = hub.attach(VIEW, b"2", wires[2])
+        clients = [Watching(Wire(lambda _: None, lambda: None, Framing.CHUNKED)) for _ in range(3)]
+        first, second = hub.attach(VIEW, b"1", clients[0]), hub.attach(VIEW, b"1", clients[1])
+        other = hub.attach(VIEW, b"2", clients[2])
         assert link.log == ["+averages/0/1", "+averages/0/2"]
         hub.detach(first)
         hub.detach(first)
@@ -163,13 +178,54 @@ def test_a_message_that_is_not_a_row_is_dropped_and_the_next_one_delivered() -> 
     async def play() -> None:
         hub = Hub(Link(), lambda *place: place[3], Metrics(Known()))
         written: list[bytes] = []
-        follower = hub.attach(VIEW, b"1", Wire(written.append, lambda: None, Framing.CHUNKED))
+        follower = hub.attach(VIEW, b"1", Watching(Wire(written.append, lambda: None, Framing.CHUNKED)))
         followed = follower.followed
         followed.learn(Held(None, 0, True))
         for data in (b"", b"nonsense", b"1 2", b"a b c d e"):
             hub.deliver(b"1", data)
         hub.deliver(b"unknown", b"nonsense")
+        assert not followed.course.sure, "what was dropped may have been a row"
         hub.deliver(b"1", b'1 1 1 0 {"a":1}')
         assert followed.standing.present
+
+    asyncio.run(play())
+
+
+def test_who_reads_slowly_is_not_stuck_and_who_reads_nothing_is() -> None:
+    async def play() -> None:
+        left = 1000
+        wire = Wire(lambda _: None, lambda: None, Framing.SOCKET, pending=lambda: left)
+        assert wire.stuck(0) == wire.stuck(99) == 0
+        wire.pause_writing()
+        assert wire.stuck(100) == 0 and wire.stuck(130) == 30
+        left = 900
+        assert wire.stuck(131) == 0 and wire.stuck(150) == 19
+        wire.resume_writing()
+        assert wire.stuck(999) == 0
+        wire.pause_writing()
+        assert wire.stuck(1000) == 0
+
+    asyncio.run(play())
+
+
+def test_a_drain_ends_every_connection_in_batches_and_says_why() -> None:
+    async def play() -> None:
+        hub = Hub(Link(), lambda *place: place[3], Metrics(Known()))
+        wires = [Wire(lambda _: None, lambda: None, Framing.CHUNKED) for _ in range(450)]
+        for wire in wires:
+            hub.open(wire)
+        drain = asyncio.create_task(hub.drain(grace=0.5))
+        seen = set()
+        while not all(wire.closed.done() for wire in wires):
+            await asyncio.sleep(0)
+            seen.add(sum(wire.closed.done() for wire in wires))
+        assert len(seen - {0}) == 5, "a hundred at a time"
+        assert {wire.ending for wire in wires} == {SHUTDOWN}
+        late = Wire(lambda _: None, lambda: None, Framing.SOCKET)
+        hub.open(late)
+        assert late.ending == SHUTDOWN
+        for wire in (*wires, late):
+            hub.close(wire)
+        await drain
 
     asyncio.run(play())

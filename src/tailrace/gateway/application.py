@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from tailrace import __version__
-from tailrace.gateway import examples, views
+from tailrace.gateway import examples, following, sockets, views
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.problems import answer_in_json
 from tailrace.gateway.readiness import readiness
@@ -60,7 +60,10 @@ def application(gateway: Gateway) -> FastAPI:
         lifespan=lifespan,
     )
     answer_in_json(app)
+    following.register(gateway)
+    app.include_router(following.router(gateway))
     app.include_router(views.router(gateway))
+    app.router.routes.extend(sockets.routes(gateway))
     _add_operations(app, gateway)
     _add_docs(app)
     return app

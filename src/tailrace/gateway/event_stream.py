@@ -1,35 +1,64 @@
-"""A response whose body is written by the hub."""
+"""A response whose body is written by a subscription."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tailrace.gateway.frames import RETRY, close
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.protocol import lend
+from tailrace.gateway.subscription import Subscription
+from tailrace.gateway.wire import Wire
 
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class EventStream(Response):
-    """The frames of one key, until the client leaves or the gateway drains."""
+    """The frames of one subscription, until the client leaves or the gateway ends it.
 
-    def __init__(self, gateway: Gateway, view: str, key: bytes, position: str | None) -> None:
+    `subscribe` makes the subscription once the wire is there; it is started and closed here.
+    """
+
+    def __init__(self, gateway: Gateway, subscribe: Callable[[Wire], Subscription]) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers(HEADERS)
         self._gateway = gateway
-        self._stream = (view, key, position)
+        self._subscribe = subscribe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Send the head, lend the wire to the hub, and end the body when the stream has ended."""
+        """Send the head, lend the wire to the subscription, and end the body when the stream has ended."""
 
         async def start() -> None:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
+        last = b""
         if scope["method"] == "HEAD":
             await start()
         else:
             wire = await lend(scope, start)
-            await self._gateway.joining.stream(wire, *self._stream)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            wire.identity = scope.get("state", {}).get("identity")
+            await self._feed(wire)
+            if wire.ending is not None:
+                last = close(wire.ending)
+                self._gateway.metrics.sent("close", 1, len(last))
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def _feed(self, wire: Wire) -> None:
+        hub = self._gateway.hub
+        hub.open(wire)
+        wire.send(RETRY)
+        subscription = self._subscribe(wire)
+        wire.stream = subscription
+        self._gateway.metrics.subscribed("sse", 1)
+        try:
+            subscription.start()
+            await wire.closed
+        finally:
+            subscription.close()
+            wire.stream = None
+            self._gateway.metrics.subscribed("sse", -1)
+            hub.close(wire)

@@ -1,52 +1,56 @@
-"""One key that clients of this gateway follow: each change is encoded once and written to all of them.
+"""One key that clients of this gateway follow: each change is encoded once per surface and written to all of them.
 
-The steps of a change: 1 `Standing` says whether it is news, 2 it is encoded, 3 at the end of the loop's tick `flush`
-makes one chunk of the tick's changes, 4 and writes it to every live follower's transport.
+The steps of a change: 1 `Standing` says whether it is news, 2 at the end of the loop's tick `flush` encodes the tick's
+changes, once for each surface that has a live follower, 3 and writes them to every live follower's transport, or hands
+them to the subscriptions that gather the changes of several keys.
 Every live follower that is not slow has been written every change up to the last flush; that is why ranks are
 compared once per key and not once per follower. A slow one is left out, and gets the newest row when it has caught up.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
-from tailrace.gateway.follower import Follower
-from tailrace.gateway.frames import Frames, chunk
+from tailrace.gateway.course import Course
+from tailrace.gateway.follower import Follower, Gatherer
+from tailrace.gateway.frames import Frames
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.resume import After, Fresh, Reset
+from tailrace.gateway.socket_frames import SocketFrames
 from tailrace.gateway.standing import Standing
 from tailrace.gateway.wire import Framing
+from tailrace.gateway.writers import Writers
 from tailrace.store.reader import Held
 from tailrace.store.row import Row
-
-log = logging.getLogger(__name__)
-
-Write = Callable[[bytes], None]
 
 
 class Followed:
     """A key of one build of a view, how it stands, and its followers; `mark` asks for a flush in this tick."""
 
     def __init__(
-        self, view: KnownView, key: bytes, channel: bytes, mark: Callable[[Followed], None], metrics: Metrics
+        self,
+        view: KnownView,
+        key: bytes,
+        channel: bytes,
+        course: Course,
+        mark: Callable[[Followed], None],
+        metrics: Metrics,
     ) -> None:
         self.view = view
         self.key = key
         self.channel = channel
+        self.course = course
         self.partition = view.partition(key)
-        self.frames = Frames(view, key)
         self.standing = Standing()
         self.followers: set[Follower] = set()
+        self._events = Frames(view, key)
+        self._sockets: SocketFrames | None = None
         self._mark = mark
         self._metrics = metrics
-        self._reading: dict[Follower, Write] = {}
-        self._writes: tuple[Write, ...] | None = ()
-        self._unchunked: dict[Follower, Write] = {}
-        self._waiting: list[bytes] = []
-        self._gone = 0
-        self._gone_bytes = 0
+        self._writers: dict[Framing, Writers] = {}
+        self._gathering: dict[Follower, Gatherer] = {}
+        self._waiting: list[Row] = []
         self._count = 0
         self._flushed = 0
 
@@ -58,6 +62,7 @@ class Followed:
         """Take in a published row; True where it was news. One of another build is not."""
         if row.generation != self.view.generation:
             return False
+        self.course.hear(row.offset)
         news = self.standing.offer(row)
         if news:
             self._announce()
@@ -72,42 +77,38 @@ class Followed:
             self._announce()
         return news
 
-    def enter(self, follower: Follower, entry: Fresh | After | Reset, held: Held) -> None:
-        """Write a follower the snapshot and `ready`, and make it live; `held` is the whole read it comes in with."""
-        wire, standing, frames = follower.wire, self.standing, self.frames
-        if wire.closed.done():
-            return
-        self.flush()
-        offset = max(standing.offset, held.offset if held.offset is not None else -1)
-        snapshot: list[bytes] = []
-
-        def add(kind: str, frame: bytes) -> None:
-            snapshot.append(frame)
-            self._metrics.sent(kind, 1, len(frame))
-
-        if isinstance(entry, Reset):
-            add("reset", frames.reset(entry.reason, entry.message))
-            self._metrics.reset(entry.reason)
+    def missing(self, entry: Fresh | After | Reset, held: Held) -> Row | None:
+        """What a client that comes in lacks: the row or its absence; `held` is the whole read it comes in with."""
+        standing = self.standing
         if not isinstance(entry, After):
-            if standing.present:
-                add("row", self._encoded())
-        elif standing.row is not None:
-            if standing.row.offset > entry.offset:
-                add("row" if standing.present else "gone", self._encoded())
-        elif held.target is not None and entry.offset < held.target:
+            return standing.row if standing.present else None
+        if standing.row is not None:
+            return standing.row if standing.row.offset > entry.offset else None
+        if held.target is not None and entry.offset < held.target:
             # A client from before the restore may hold a row whose tombstone was compacted away since.
-            add("gone", frames.gone(self.view.generation, offset))
-        add("ready", frames.ready(offset))
-        follower.live = True
-        follower.seen = self._count
-        if not wire.paused:
-            self._include(follower)
-        wire.send(b"".join(snapshot))
+            return self.absence(max(standing.offset, held.offset if held.offset is not None else -1))
+        return None
 
-    def leave(self, follower: Follower) -> None:
-        """Forget a follower."""
-        self.followers.discard(follower)
-        self.silence(follower)
+    def newest(self) -> Row:
+        """What the key holds now, or its absence."""
+        return self.standing.row or self.absence(self.standing.offset)
+
+    def absence(self, offset: int) -> Row:
+        """That the key holds nothing at an offset."""
+        return Row(self.view.generation, 0, offset, 0, None)
+
+    def encoded(self, row: Row, follower: Follower) -> bytes:
+        """A row, or its absence, as a follower is sent it."""
+        frame = self._encoder(follower.wire.framing, bare=follower.gatherer is not None)(row)
+        self._metrics.sent("row" if row.value is not None else "gone", 1, len(frame), follower.wire.framing.surface)
+        return frame
+
+    def enter(self, follower: Follower) -> None:
+        """Make a follower live: from here on it is sent every change that is not flushed yet."""
+        follower.live = True
+        follower.seen = self._flushed
+        if follower.gatherer is not None or not follower.wire.paused:
+            self._include(follower)
 
     def silence(self, follower: Follower) -> None:
         """Write a follower nothing more."""
@@ -127,66 +128,68 @@ class Followed:
         self._include(follower)
         if missed > 0:
             self._metrics.conflated(missed - 1)
-            frame = self._encoded()
-            self._metrics.sent("row" if self.standing.present else "gone", 1, len(frame))
-            follower.wire.send(frame)
+            follower.wire.send(self.encoded(self.newest(), follower))
 
     def flush(self) -> None:
         """Write what has changed since the last flush to every follower that reads."""
         if not self._waiting:
             return
-        body = b"".join(self._waiting)
-        rows, gone, gone_bytes = len(self._waiting) - self._gone, self._gone, self._gone_bytes
-        self._waiting, self._gone, self._gone_bytes = [], 0, 0
+        rows, self._waiting = self._waiting, []
         self._flushed = self._count
-        if self._writes is None:
-            self._writes = tuple(self._reading.values())
-        writes = self._writes
-        # A write may find the client slow and change who is written to: this loop goes over the tuple.
-        _write_all(writes, chunk(body))
-        receivers = len(writes)
-        if self._unchunked:
-            receivers += len(self._unchunked)
-            _write_all(tuple(self._unchunked.values()), body)
-        if rows:
-            self._metrics.sent("row", rows * receivers, (len(body) - gone_bytes) * receivers)
+        bodies: dict[str, tuple[list[bytes], bytes]] = {}
+        for framing, writers in self._writers.items():
+            if writers:
+                surface = framing.surface
+                if surface not in bodies:
+                    bodies[surface] = self._bodies(rows, self._encoder(framing, bare=False))
+                frames, body = bodies[surface]
+                self._count_sent(rows, frames, surface, writers.write(framing.wrap(body)))
+        if self._gathering:
+            self._hand_over(rows)
+
+    def _hand_over(self, rows: list[Row]) -> None:
+        bodies: dict[bool, tuple[list[bytes], bytes]] = {}
+        taken = {False: 0, True: 0}
+        for follower, gatherer in tuple(self._gathering.items()):
+            socket = follower.wire.socket
+            if socket not in bodies:
+                bodies[socket] = self._bodies(rows, self._encoder(follower.wire.framing, bare=True))
+            taken[socket] += gatherer.take(follower, bodies[socket][1], len(rows))
+        for socket, (frames, _) in bodies.items():
+            self._count_sent(rows, frames, "ws" if socket else "sse", taken[socket])
+
+    def _encoder(self, framing: Framing, *, bare: bool) -> Callable[[Row], bytes]:
+        if framing is Framing.SOCKET:
+            if self._sockets is None:
+                self._sockets = SocketFrames(self.view, self.key)
+            return self._sockets.row
+        return self._events.bare if bare else self._events.row
+
+    def _bodies(self, rows: list[Row], encode: Callable[[Row], bytes]) -> tuple[list[bytes], bytes]:
+        frames = [encode(row) for row in rows]
+        return frames, b"".join(frames)
+
+    def _count_sent(self, rows: list[Row], frames: list[bytes], surface: str, receivers: int) -> None:
+        gone = [len(frame) for row, frame in zip(rows, frames, strict=True) if row.value is None]
+        if len(gone) < len(rows):
+            size = sum(map(len, frames)) - sum(gone)
+            self._metrics.sent("row", (len(rows) - len(gone)) * receivers, size * receivers, surface)
         if gone:
-            self._metrics.sent("gone", gone * receivers, gone_bytes * receivers)
+            self._metrics.sent("gone", len(gone) * receivers, sum(gone) * receivers, surface)
 
     def _announce(self) -> None:
         if not self._waiting:
             self._mark(self)
         self._count += 1
-        frame = self._encoded()
-        self._waiting.append(frame)
-        if not self.standing.present:
-            self._gone += 1
-            self._gone_bytes += len(frame)
-
-    def _encoded(self) -> bytes:
-        row = self.standing.row
-        if row is None:
-            return self.frames.gone(self.view.generation, self.standing.offset)
-        return self.frames.row(row)
+        self._waiting.append(self.newest())
 
     def _include(self, follower: Follower) -> None:
-        wire = follower.wire
-        if wire.framing is Framing.CHUNKED:
-            self._reading[follower] = wire.write
-            self._writes = None
+        if follower.gatherer is not None:
+            self._gathering[follower] = follower.gatherer
         else:
-            self._unchunked[follower] = wire.write
+            self._writers.setdefault(follower.wire.framing, Writers()).include(follower)
 
     def _exclude(self, follower: Follower) -> None:
-        if self._reading.pop(follower, None) is not None:
-            self._writes = None
-        self._unchunked.pop(follower, None)
-
-
-def _write_all(writes: tuple[Write, ...], data: bytes) -> None:
-    for write in writes:
-        try:
-            write(data)
-        except Exception:
-            # A transport that refuses is on its way to `connection_lost`; the others must not pay for it.
-            log.exception("write=refused bytes=%d", len(data))
+        self._gathering.pop(follower, None)
+        if (writers := self._writers.get(follower.wire.framing)) is not None:
+            writers.exclude(follower)

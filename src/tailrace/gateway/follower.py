@@ -1,46 +1,50 @@
-"""One client that follows one key."""
+"""One key, as one subscription follows it."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from tailrace.gateway.resume import Reset
 from tailrace.gateway.wire import Wire
 
 if TYPE_CHECKING:
     from tailrace.gateway.followed import Followed
 
 
-class Follower:
-    """A wire and the key it is fed from. It is live from `ready` on.
+class Gatherer(Protocol):
+    """A subscription of several keys: it gathers the frames of a tick and writes them itself."""
 
-    `position` is what its client came with, `reset` what it is to be told when it comes in.
-    `seen` counts the key's changes that were written to the wire before its client became slow.
+    def take(self, follower: Follower, frames: bytes, count: int) -> bool:
+        """Take the frames of a key's changes since the last flush, and how many they are; False where it must not."""
+
+    def write(self) -> None:
+        """Write what was gathered; every key that has changed in this tick has been flushed."""
+
+
+class Following(Protocol):
+    """A subscription of keys, which can leave and come back."""
+
+    wire: Wire
+
+    def rebuild(self) -> None:
+        """Leave, to be started again: the view was rebuilt or removed."""
+
+    def start(self) -> None:
+        """Begin to join."""
+
+
+class Follower:
+    """A subscription and a key that it is fed from. It is live from the snapshot on.
+
+    Where `gatherer` is None, changes are written straight to the wire. `seen` counts the key's changes that were
+    written before its client became slow.
     """
 
-    __slots__ = ("followed", "joining", "live", "position", "reset", "seen", "wire")
+    __slots__ = ("followed", "gatherer", "live", "seen", "subscription", "wire")
 
-    def __init__(self, wire: Wire, followed: Followed) -> None:
-        self.wire = wire
+    def __init__(self, subscription: Following, followed: Followed, gatherer: Gatherer | None = None) -> None:
+        self.subscription = subscription
+        self.wire = subscription.wire
         self.followed = followed
-        self.joining: asyncio.Task[None] | None = None
-        self.position: str | None = None
-        self.reset: Reset | None = None
+        self.gatherer = gatherer
         self.live = False
         self.seen = 0
-        wire.stream = self
-
-    def pause(self) -> None:
-        """The client reads too slowly: only the newest row waits for it."""
-        if self.live:
-            self.followed.pause(self)
-
-    def resume(self) -> None:
-        """The client has caught up."""
-        if self.live:
-            self.followed.resume(self)
-
-    def stop(self) -> None:
-        """The client is gone; `Hub.detach` follows."""
-        self.followed.silence(self)

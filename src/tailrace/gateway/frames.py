@@ -5,17 +5,23 @@
     ready     data: view, names of the key columns, generation              id: how far the snapshot reaches
     reset     data: reason and message; a snapshot follows                  id: a position that asks for a snapshot
     progress  data: offset and target of a partition being restored         no id
+    close     data: reason, message, whether to connect again               no id
 
-A client that sends the last id it has seen back as `Last-Event-ID` gets what is newer.
+A client that sends the last id it has seen back as `Last-Event-ID` gets what is newer. Where several frames are written
+together, only the last one has an id: `bare` frames are joined, and `with_id` adds it.
 """
 
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from tailrace.gateway.known import KnownView
 from tailrace.position import Position
 from tailrace.store.row import Row
+
+if TYPE_CHECKING:
+    from tailrace.gateway.endings import Ending
 
 # What a stream starts with: browsers connect again a second after a connection ended.
 RETRY = b"retry: 1000\n\n"
@@ -42,31 +48,23 @@ class Frames:
         """The `row` frame of a row, or the `gone` frame of a tombstone."""
         if row.value is None:
             return self.gone(row.generation, row.offset)
-        value = row.value
-        if b"\n" in value or b"\r" in value:
-            value = b"\ndata: ".join(value.splitlines())
         return b"event: row\nid: %b.%d.%d-%d\ndata: %b\n\n" % (
             self._lineage,
             row.generation,
             self._partition,
             row.offset,
-            value,
+            _lines(row.value),
         )
+
+    def bare(self, row: Row) -> bytes:
+        """The same frame without an id."""
+        if row.value is None:
+            return b"event: gone\ndata: %b\n\n" % self._view.key_object(self._key)
+        return b"event: row\ndata: %b\n\n" % _lines(row.value)
 
     def gone(self, generation: int, offset: int) -> bytes:
         """The key holds no row (any more)."""
         return _frame(b"gone", self._view.key_object(self._key), self._position(generation, offset))
-
-    def ready(self, offset: int) -> bytes:
-        """The snapshot is complete, and reaches up to this offset."""
-        view = self._view
-        data = {"view": view.name, "key": [column.name for column in view.key], "generation": view.generation}
-        return _frame(b"ready", _json(data), self._position(view.generation, offset))
-
-    def reset(self, reason: str, message: str) -> bytes:
-        """Forget what you hold: a snapshot follows. Its id names no offset, so a resume from it resets again."""
-        data = {"reason": reason, "message": message}
-        return _frame(b"reset", _json(data), Position(self._view.lineage, self._view.generation, {}))
 
     def _position(self, generation: int, offset: int) -> Position:
         # Before the first record of a changelog there is no offset to name.
@@ -74,9 +72,28 @@ class Frames:
         return Position(self._view.lineage, generation, offsets)
 
 
+def with_id(frames: bytes, position: str) -> bytes:
+    """Bare frames, the last of them with an id."""
+    return b"%bid: %b\n\n" % (frames[:-1], position.encode())
+
+
+def frame(event: str, data: object, position: Position | None = None) -> bytes:
+    """A frame with JSON as its data."""
+    return _frame(event.encode(), _json(data), position)
+
+
 def progress(offset: int | None, target: int | None) -> bytes:
     """The partition is being restored, and has come this far."""
-    return _frame(b"progress", _json({"offset": offset, "target": target}))
+    return frame("progress", {"offset": offset, "target": target})
+
+
+def close(ending: Ending) -> bytes:
+    """The gateway ends this connection, and why."""
+    return frame("close", {"reason": ending.reason, "message": ending.message, "retry": ending.retry})
+
+
+def _lines(value: bytes) -> bytes:
+    return b"\ndata: ".join(value.splitlines()) if b"\n" in value or b"\r" in value else value
 
 
 def _frame(event: bytes, data: bytes, position: Position | None = None) -> bytes:

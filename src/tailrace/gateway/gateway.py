@@ -6,26 +6,41 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
+from tailrace.gateway.access_hook import Access, Identity
 from tailrace.gateway.hub import SLOTS, Hub
 from tailrace.gateway.joining import Joining
 from tailrace.gateway.known import Known
 from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.problems import Problem
 from tailrace.gateway.reads import Reads
+from tailrace.gateway.requests import Follow
+from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.sweep import Sweep
 from tailrace.gateway.timing import Timing
+from tailrace.gateway.wire import Wire
 from tailrace.store.channels import Channels
 from tailrace.store.reader import Reader, Unavailable
 
 log = logging.getLogger(__name__)
 
+# Looks whether a client may follow what it asks for, and can: raises a Problem that says what was expected. Returns
+# what makes the subscription, which is started once it is there.
+Factory = Callable[[Any, Identity | None], Awaitable[Callable[[Wire], Subscription]]]
+
 
 class Gateway:
-    """Serves one app from one Redis. It starts and stays up without Redis, and says so to whoever asks."""
+    """Serves one app from one Redis. It starts and stays up without Redis, and says so to whoever asks.
+
+    `followers` makes subscriptions, by the type of the request: each part puts its own in.
+    """
 
     def __init__(self, app: str, redis: str, prefix: str, timing: Timing) -> None:
         self.app = app
         self.timing = timing
+        self.access: Access | None = None
+        self.followers: dict[type[Follow], Factory] = {}
         self.known = Known()
         self.metrics = Metrics(self.known)
         self.reader = Reader(redis, prefix)
@@ -44,7 +59,7 @@ class Gateway:
         """Everything behind the requests, until the context ends."""
         tasks = [
             asyncio.create_task(_kept_running(part))
-            for part in (self.channels.run, self.sweep.run, self._follow_catalog, self._keep_alive)
+            for part in (self.channels.run, self.sweep.run, self._follow_catalog, self._keep_alive, self._end_slow)
         ]
         try:
             yield
@@ -54,9 +69,22 @@ class Gateway:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.reader.close()
 
-    def drain(self) -> None:
+    async def prepare(self, follow: Follow, identity: Identity | None) -> Callable[[Wire], Subscription]:
+        """What makes the subscription that a client asks for; raises a Problem for one that it can't have."""
+        factory = self.followers.get(type(follow))
+        if factory is None:
+            raise Problem(
+                501,
+                "not served",
+                expected=sorted(kind.__name__ for kind in self.followers),
+                got=type(follow).__name__,
+                remedy="This gateway does not serve it: see /docs for what it serves.",
+            )
+        return await factory(follow, identity)
+
+    async def drain(self) -> None:
         """Take no more streams, and end those there are."""
-        self.hub.drain(self.timing.grace)
+        await self.hub.drain(self.timing.grace)
 
     def _receive(self, channel: bytes, data: bytes) -> None:
         if channel == self._catalog_channel:
@@ -68,6 +96,7 @@ class Gateway:
         if self.channels.connects > 1:
             self.metrics.reconnects.inc()
         self._catalog_changed.set()
+        self.hub.doubt()
         self.sweep.hurry()
 
     async def _follow_catalog(self) -> None:
@@ -93,6 +122,11 @@ class Gateway:
         while True:
             await asyncio.sleep(self.timing.keep_alive / SLOTS)
             self.hub.keep_alive(slot := (slot + 1) % SLOTS)
+
+    async def _end_slow(self) -> None:
+        while True:
+            await asyncio.sleep(self.timing.slow / 4)
+            self.hub.end_slow(self.timing.slow)
 
 
 async def _kept_running(part: Callable[[], Awaitable[None]]) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Protocol
+from weakref import WeakValueDictionary
 
+from tailrace.gateway.course import Course
+from tailrace.gateway.endings import SHUTDOWN, SLOW
 from tailrace.gateway.followed import Followed
-from tailrace.gateway.follower import Follower
+from tailrace.gateway.follower import Follower, Following, Gatherer
 from tailrace.gateway.frames import KEEP_ALIVE
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.metrics import Metrics
@@ -20,9 +24,18 @@ log = logging.getLogger(__name__)
 
 SLOTS = 15
 
+# A drain ends so many connections at once at least, in so many batches at most, within this part of the grace.
+_BATCH = 100
+_BATCHES = 40
+_SPREAD = 0.75
+
 
 class Link(Protocol):
     """Where messages come from: `tailrace.store.channels.Channels`."""
+
+    @property
+    def up(self) -> bool:
+        """Whether every message of every wanted channel comes through."""
 
     def join(self, channel: bytes) -> None:
         """Want a channel."""
@@ -42,19 +55,28 @@ class Hub:
         self._channel = channel
         self._metrics = metrics
         self._followed: dict[bytes, Followed] = {}
+        self._courses: WeakValueDictionary[tuple[KnownView, int], Course] = WeakValueDictionary()
         self._changed: list[Followed] = []
+        self._gathered: list[Gatherer] = []
         self._wires: list[set[Wire]] = [set() for _ in range(SLOTS)]
         self._slot = 0
         self.draining = False
+        self._empty = asyncio.Event()
 
-    def attach(self, view: KnownView, key: bytes, wire: Wire) -> Follower:
+    def attach(
+        self, view: KnownView, key: bytes, subscription: Following, gatherer: Gatherer | None = None
+    ) -> Follower:
         """Follow a key. The follower hears nothing until its join has made it live."""
-        channel = self._channel(view.name, view.partition(key), view.lineage, key)
+        partition = view.partition(key)
+        channel = self._channel(view.name, partition, view.lineage, key)
         followed = self._followed.get(channel)
         if followed is None:
-            followed = self._followed[channel] = Followed(view, key, channel, self._mark, self._metrics)
+            course = self._courses.get((view, partition))
+            if course is None:
+                course = self._courses[view, partition] = Course()
+            followed = self._followed[channel] = Followed(view, key, channel, course, self._mark, self._metrics)
             self._link.join(channel)
-        follower = Follower(wire, followed)
+        follower = Follower(subscription, followed, gatherer)
         followed.followers.add(follower)
         self._metrics.followers.inc()
         self._metrics.channels.set(len(self._followed))
@@ -65,9 +87,8 @@ class Hub:
         followed = follower.followed
         if follower not in followed.followers:
             return
-        if follower.joining is not None:
-            follower.joining.cancel()
-        followed.leave(follower)
+        followed.followers.discard(follower)
+        followed.silence(follower)
         self._metrics.followers.dec()
         if not followed.followers:
             del self._followed[followed.channel]
@@ -84,6 +105,7 @@ class Hub:
             news = followed.offer(row)
         except Exception:
             log.exception("message=dropped channel=%r bytes=%d", channel[:200], len(data))
+            followed.course.doubt()
             return
         if news:
             self._metrics.delay.observe(max(0.0, time.time() - row.timestamp / 1000))
@@ -93,6 +115,27 @@ class Hub:
         changed, self._changed = self._changed, []
         for followed in changed:
             followed.flush()
+        gathered, self._gathered = self._gathered, []
+        for gatherer in gathered:
+            try:
+                gatherer.write()
+            except Exception:
+                # A transport that refuses is on its way to `connection_lost`; the others must not pay for it.
+                log.exception("write=refused")
+
+    def gather(self, gatherer: Gatherer) -> None:
+        """Call `write` at the end of this tick, when every key that has changed is flushed."""
+        self._schedule()
+        self._gathered.append(gatherer)
+
+    def sure(self, course: Course) -> bool:
+        """Whether everything that a partition's course has heard of is all there was."""
+        return self._link.up and course.sure
+
+    def doubt(self) -> None:
+        """Messages of any key may have been lost."""
+        for course in tuple(self._courses.values()):
+            course.doubt()
 
     def followed(self) -> Iterator[Followed]:
         """Every key that has a follower now."""
@@ -102,37 +145,71 @@ class Hub:
         """Keep a connection alive from now on; connections take turns, so that no tick has to write to all."""
         self._slot = (self._slot + 1) % SLOTS
         self._wires[self._slot].add(wire)
-        self._metrics.connections.inc()
+        self._metrics.opened(wire.framing.surface)
+        if self.draining:
+            wire.finish(SHUTDOWN)
 
     def close(self, wire: Wire) -> None:
         """Forget a connection."""
         for slot in self._wires:
             if wire in slot:
                 slot.remove(wire)
-                self._metrics.connections.dec()
+                self._metrics.closed(wire.framing.surface, wire.ending.reason if wire.ending is not None else "client")
+        if self.draining and not any(self._wires):
+            self._empty.set()
+
+    def wires(self) -> list[Wire]:
+        """Every connection that is open now."""
+        return [wire for slot in self._wires for wire in slot]
 
     def keep_alive(self, slot: int) -> None:
-        """Write a comment to the connections whose turn it is; a client that does not read needs none."""
+        """Write a comment to the connections whose turn it is; a client that does not read needs none.
+
+        A WebSocket has pings of its own.
+        """
         for wire in tuple(self._wires[slot % SLOTS]):
-            if not wire.paused and not wire.closed.done():
+            if not wire.paused and not wire.socket and not wire.closed.done():
                 wire.send(KEEP_ALIVE)
 
-    def drain(self, grace: float) -> None:
-        """End every stream; clients that do not read are cut off after the grace, in seconds."""
+    def end_slow(self, limit: float) -> None:
+        """Cut off every client that has read nothing of what waits for it for so many seconds.
+
+        The writer is not asked: a client that does not read would hold up its own deadline.
+        """
+        now = asyncio.get_running_loop().time()
+        for wire in self.wires():
+            if wire.stuck(now) >= limit:
+                wire.finish(SLOW)
+                wire.abort()
+
+    async def drain(self, grace: float) -> None:
+        """End every connection, in batches over most of the grace, in seconds; at its end, cut off who does not read.
+
+        So ten thousand clients do not all connect to the next gateway in one moment.
+        """
         self.draining = True
-        self.flush()
-        wires = [wire for slot in self._wires for wire in slot]
-        for wire in wires:
-            wire.finish()
-        asyncio.get_running_loop().call_later(grace, _abort, wires)
+        end = asyncio.get_running_loop().time() + grace
+        wires = self.wires()
         log.info("drain=started streams=%d", len(wires))
+        size = max(_BATCH, -(-len(wires) // _BATCHES))
+        for first in range(0, len(wires), size):
+            if first:
+                await asyncio.sleep(grace * _SPREAD / _BATCHES)
+            self.flush()
+            for wire in wires[first : first + size]:
+                wire.finish(SHUTDOWN)
+        if not any(self._wires):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(end):
+                await self._empty.wait()
+        for wire in self.wires():
+            wire.abort()
 
     def _mark(self, followed: Followed) -> None:
-        if not self._changed:
-            asyncio.get_running_loop().call_soon(self.flush)
+        self._schedule()
         self._changed.append(followed)
 
-
-def _abort(wires: Iterable[Wire]) -> None:
-    for wire in wires:
-        wire.abort()
+    def _schedule(self) -> None:
+        if not self._changed and not self._gathered:
+            asyncio.get_running_loop().call_soon(self.flush)

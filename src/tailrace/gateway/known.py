@@ -7,12 +7,15 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Column, Progress
 from tailrace.partitions import partition_of
 
 log = logging.getLogger(__name__)
 
+# A key's partition is asked for several times while a client comes in, and takes some microseconds to compute.
+_SHORT = 128
 _WHOLE_TYPES = frozenset(("tinyint", "smallint", "int", "bigint"))
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
@@ -30,7 +33,7 @@ class KnownView:
 
     def partition(self, key: bytes) -> int:
         """The changelog partition that holds a key."""
-        return partition_of(key, self.partitions)
+        return _partition(key, self.partitions) if len(key) <= _SHORT else partition_of(key, self.partitions)
 
     def key_object(self, key: bytes) -> bytes:
         """A key's text as a JSON object of the key columns: numbers as numbers."""
@@ -87,6 +90,11 @@ class Known:
     def partitions(self) -> list[tuple[str, int, str]]:
         """Every (view, partition, lineage) of the app."""
         return [(view.name, p, view.lineage) for view in self.views.values() for p in range(view.partitions)]
+
+
+@lru_cache(maxsize=16384)
+def _partition(key: bytes, partitions: int) -> int:
+    return partition_of(key, partitions)
 
 
 def _typed(text: str, kind: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
@@ -11,7 +12,9 @@ from prometheus_client.registry import Collector
 from tailrace.gateway.known import Known
 from tailrace.store.stored import Stored
 
-_KINDS = ("row", "gone", "ready", "reset", "progress")
+_SURFACES = ("sse", "ws")
+# What is written to clients: frames, and on a WebSocket the answers to what the client says.
+_KINDS = ("row", "gone", "event", "ready", "reset", "progress", "close", "answer")
 _DELAYS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
 
@@ -23,12 +26,38 @@ class Metrics:
         self.followers = Gauge(
             "tailrace_gateway_followers", "Keys that are followed, once per client.", registry=registry
         )
-        self.connections = Gauge("tailrace_gateway_connections", "Connections that hold a stream.", registry=registry)
+        connections = Gauge(
+            "tailrace_gateway_connections", "Connections that hold a stream.", ["surface"], registry=registry
+        )
+        subscriptions = Gauge(
+            "tailrace_gateway_subscriptions",
+            "What clients follow: one per SSE connection, many per WebSocket.",
+            ["surface"],
+            registry=registry,
+        )
+        self._connections = {surface: connections.labels(surface) for surface in _SURFACES}
+        self._subscriptions = {surface: subscriptions.labels(surface) for surface in _SURFACES}
+        self._closed = Counter(
+            "tailrace_gateway_closed",
+            "Connections that ended, by reason; `client`: the client has left.",
+            ["surface", "reason"],
+            registry=registry,
+        )
         self.channels = Gauge("tailrace_gateway_channels", "Keys that have any follower.", registry=registry)
+        tasks = Gauge("tailrace_gateway_tasks", "Tasks of the event loop.", registry=registry)
+        tasks.set_function(_tasks)
         self.link_up = Gauge("tailrace_gateway_link_up", "Whether the pub/sub link is up.", registry=registry)
-        frames = Counter("tailrace_gateway_frames", "Frames written to clients.", ["kind"], registry=registry)
-        sent = Counter("tailrace_gateway_bytes", "Bytes of frames written to clients.", ["kind"], registry=registry)
-        self._sent = {kind: (frames.labels(kind), sent.labels(kind)) for kind in _KINDS}
+        frames = Counter(
+            "tailrace_gateway_frames", "Frames written to clients.", ["kind", "surface"], registry=registry
+        )
+        sent = Counter(
+            "tailrace_gateway_bytes", "Bytes of frames written to clients.", ["kind", "surface"], registry=registry
+        )
+        self._sent = {
+            (kind, surface): (frames.labels(kind, surface), sent.labels(kind, surface))
+            for kind in _KINDS
+            for surface in _SURFACES
+        }
         self._conflated = Counter(
             "tailrace_gateway_conflated", "Rows that slow clients were spared: a newer one came.", registry=registry
         )
@@ -49,9 +78,22 @@ class Metrics:
         self._store = _StoreCollector(known)
         registry.register(self._store)
 
-    def sent(self, kind: str, frames: int, size: int) -> None:
+    def opened(self, surface: str) -> None:
+        """Count a connection."""
+        self._connections[surface].inc()
+
+    def closed(self, surface: str, reason: str) -> None:
+        """Count the end of a connection."""
+        self._connections[surface].dec()
+        self._closed.labels(surface, reason).inc()
+
+    def subscribed(self, surface: str, change: int) -> None:
+        """Count subscriptions: 1 for one that begins, -1 for one that ends."""
+        self._subscriptions[surface].inc(change)
+
+    def sent(self, kind: str, frames: int, size: int, surface: str = "sse") -> None:
         """Count frames of one kind that were written."""
-        count, volume = self._sent[kind]
+        count, volume = self._sent[kind, surface]
         count.inc(frames)
         volume.inc(size)
 
@@ -74,6 +116,13 @@ class Metrics:
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
         return generate_latest(self.registry)
+
+
+def _tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # asked outside the loop
+        return 0
 
 
 class _StoreCollector(Collector):

@@ -34,7 +34,7 @@ class RawPaths:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on with its path undecoded."""
-        if scope["type"] == "http":
+        if scope["type"] in ("http", "websocket"):
             scope["path"] = scope["raw_path"].decode("latin-1")
         await self._app(scope, receive, send)
 

@@ -6,6 +6,7 @@ transport: ASGI's `send` costs a coroutine per client and frame. Read beside uvi
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, cast
@@ -22,6 +23,10 @@ MAX_URL = 65535
 MAX_HEADERS = 65536
 
 
+# How much the gateway holds for a client that does not read, beyond what it watches.
+WRITE_BUFFER = 65536
+
+
 class LendingProtocol(HttpToolsProtocol):
     """One connection. At most one stream at a time holds its wire."""
 
@@ -29,6 +34,11 @@ class LendingProtocol(HttpToolsProtocol):
     _lent: RequestResponseCycle | None = None
     _header_bytes = 0
     _refusal = (400, "bad request", "an HTTP/1.1 request", "Check the client: its bytes can't be read as HTTP.")
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Bound what the transport holds for a client that does not read."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(WRITE_BUFFER)
 
     def on_message_begin(self) -> None:
         """Start to count a request's header bytes."""
@@ -70,7 +80,14 @@ class LendingProtocol(HttpToolsProtocol):
             cycle.chunked_encoding = False
         await start()
         framing = Framing.CHUNKED if chunked else Framing.PLAIN
-        wire = Wire(self.transport.write, self.transport.abort, framing, paused=self.flow.write_paused)
+        transport = self.transport
+        wire = Wire(
+            transport.write,
+            transport.abort,
+            framing,
+            paused=self.flow.write_paused,
+            pending=transport.get_write_buffer_size,
+        )
         self.wire, self._lent = wire, cycle
         if cycle.disconnected or self.transport.is_closing():
             self.connection_gone()

@@ -31,14 +31,22 @@ class Reads:
 
     async def held(self, view: KnownView, key: bytes) -> Held:
         """What a key holds, read after this call; raises what the source raises."""
+        # Shielded: another may wait for the same key.
+        return await asyncio.shield(self._ask(view, key))
+
+    async def all(self, view: KnownView, keys: Sequence[bytes]) -> list[Held]:
+        """What keys hold, read after this call; those of one partition at one moment, up to 200 of them."""
+        asked = [self._ask(view, key) for key in keys]
+        return [await asyncio.shield(one) for one in asked]
+
+    def _ask(self, view: KnownView, key: bytes) -> asyncio.Future[Held]:
         group = (view.name, view.partition(key), view.lineage)
         asked = self._asked.setdefault(group, {})
         if key not in asked:
             asked[key] = asyncio.get_running_loop().create_future()
         if group not in self._tasks:
             self._tasks[group] = asyncio.create_task(self._read(group))
-        # Shielded: another may wait for the same key.
-        return await asyncio.shield(asked[key])
+        return asked[key]
 
     async def _read(self, group: _Group) -> None:
         view, partition, lineage = group

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tailrace.gateway.known import KnownView
 from tailrace.position import Position
+from tailrace.store.reader import Held
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,43 @@ def entry(text: str | None, view: KnownView, partition: int, stored: int, forgot
             "forgotten", f"the position is at offset {offset}, what has gone is known from {forgotten} on only"
         )
     return Ahead(offset) if offset > stored else After(offset)
+
+
+def entries(
+    asked: Mapping[bytes, str | None], view: KnownView, held: Mapping[bytes, Held]
+) -> dict[bytes, Fresh | After] | Ahead | Later | Reset:
+    """How a client comes in that sent a position for each key: with each key on its own, where all can.
+
+    Where one can't be used, all are reset; where one has to wait, all wait. `held` is what a whole store holds of each.
+    """
+    stored = offsets(view, held)
+    judged: dict[tuple[str | None, int, int], Entry] = {}
+    found: dict[bytes, Fresh | After] = {}
+    waits: Ahead | Later | None = None
+    for key, text in asked.items():
+        partition = view.partition(key)
+        # A key that holds something has forgotten nothing.
+        forgotten = held[key].pruned if held[key].row is None else -1
+        case = (text, partition, forgotten)
+        one = judged.get(case)
+        if one is None:
+            one = judged[case] = entry(text, view, partition, stored[partition], forgotten)
+        if isinstance(one, Reset):
+            return one
+        if isinstance(one, Ahead | Later):
+            waits = waits or one
+        else:
+            found[key] = one
+    return found if waits is None else waits
+
+
+def offsets(view: KnownView, held: Mapping[bytes, Held]) -> dict[int, int]:
+    """Per partition, the offset up to which reads of some of its keys have seen all of them."""
+    found: dict[int, int] = {}
+    for key, one in held.items():
+        partition, offset = view.partition(key), one.offset if one.offset is not None else -1
+        found[partition] = min(found.get(partition, offset), offset)
+    return found
 
 
 def too_far_ahead(ahead: Ahead | Later, view: KnownView, stored: int) -> Reset:

@@ -14,16 +14,17 @@ from tailrace.store.keys import default_prefix
 
 log = logging.getLogger(__name__)
 
-_DEFAULT_TIMING = Timing()
 
-
-def run(app: str, settings: Settings, timing: Timing = _DEFAULT_TIMING) -> int:
-    """Serve the views of an app until SIGTERM or SIGINT, then drain.
+def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
+    """Serve the views of an app until SIGTERM or SIGINT, then drain. `timing` is for tests: settings have the rest.
 
     Raises SettingError, before anything is served, for an address that can't be listened on.
     """
+    timing = timing or Timing(grace=settings.seconds("drain"), slow=settings.seconds("slow-client"))
     gateway = Gateway(app, settings.text("redis"), settings.text("prefix") or default_prefix(app), timing)
     listener = _listener(settings.text("host"), settings.number("port"))
+    # Connections inherit it: a peer that vanished is found by what was written to it last, a keep-alive at the latest.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * timing.slow * 1000))
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     # uvicorn says at `info` what is said here.

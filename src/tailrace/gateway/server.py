@@ -13,6 +13,7 @@ from tailrace.gateway.application import application
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.paths import RawPaths
 from tailrace.gateway.protocol import LendingProtocol
+from tailrace.gateway.socket_protocol import MAX_MESSAGE, SocketProtocol
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -27,7 +28,12 @@ class GatewayServer(uvicorn.Server):
                 RawPaths(application(gateway)),
                 loop="uvloop",
                 http=LendingProtocol,
-                ws="none",
+                ws=SocketProtocol,
+                ws_max_size=MAX_MESSAGE,
+                ws_per_message_deflate=False,
+                # A connection that has not answered a ping within two intervals is ended.
+                ws_ping_interval=gateway.timing.keep_alive,
+                ws_ping_timeout=2 * gateway.timing.keep_alive,
                 lifespan="on",
                 log_config=None,
                 access_log=False,
@@ -47,6 +53,10 @@ class GatewayServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drain: streams get the end of their response, lookups under way their answer."""
-        self._gateway.drain()
+        """Drain: new connections are refused, streams end in batches, lookups under way get their answer."""
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        await self._gateway.drain()
         await super().shutdown(sockets)

@@ -1,19 +1,21 @@
 """The sweep: reads every followed row again, and so makes up for whatever pub/sub has lost.
 
 A quiet pass is spread over its interval; after the pub/sub link was replaced, a pass runs at once and without pauses.
+A pass that has read every followed key of a whole partition ends the doubts of its `Course` that were there before it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from tailrace.gateway.course import Course
 from tailrace.gateway.followed import Followed
 from tailrace.gateway.hub import Hub
 from tailrace.gateway.metrics import Metrics
-from tailrace.store.reader import Reader, Unavailable
+from tailrace.store.reader import Held, Reader, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +41,13 @@ class Sweep:
         while True:
             urgent = self._urgent.is_set()
             self._urgent.clear()
-            batches = batched(self._hub.followed())
-            pause = 0.0 if urgent else self._interval / max(1, len(batches))
-            if not batches:
+            passage = Passage(self._hub.followed())
+            pause = 0.0 if urgent else self._interval / max(1, len(passage.batches))
+            if not passage.batches:
                 await self._wait(self._interval)
-            for batch in batches:
+            for batch in passage.batches:
                 try:
-                    await self._repair(batch)
+                    passage.read(batch, await self._repair(batch))
                 except Unavailable as error:
                     log.debug("sweep=failed error=%r", str(error))
                     await self._wait(self._interval)
@@ -53,12 +55,13 @@ class Sweep:
                 if await self._wait(pause):
                     break
 
-    async def _repair(self, batch: list[Followed]) -> None:
+    async def _repair(self, batch: list[Followed]) -> list[Held]:
         view, partition = batch[0].view, batch[0].partition
         found = await self._reader.held(view.name, partition, view.lineage, [followed.key for followed in batch])
         for followed, held in zip(batch, found, strict=True):
             if followed.learn(held):
                 self._metrics.repaired.inc()
+        return found
 
     async def _wait(self, seconds: float) -> bool:
         try:
@@ -69,9 +72,26 @@ class Sweep:
         return True
 
 
-def batched(followed: Iterable[Followed]) -> list[list[Followed]]:
+class Passage:
+    """One pass over followed keys, in batches of one partition of one build of a view each."""
+
+    def __init__(self, followed: Iterable[Followed], size: int = _BATCH) -> None:
+        self.batches = batched(followed, size)
+        self._left: Counter[Course] = Counter(batch[0].course for batch in self.batches)
+        self._notes = {course: course.note() for course in self._left}
+
+    def read(self, batch: list[Followed], found: list[Held]) -> None:
+        """Note what a read found; a partition that is being restored is not checked by it."""
+        course = batch[0].course
+        if all(held.whole and one.serves(held) for one, held in zip(batch, found, strict=True)):
+            self._left[course] -= 1
+        if not self._left[course]:
+            course.check(self._notes[course])
+
+
+def batched(followed: Iterable[Followed], size: int = _BATCH) -> list[list[Followed]]:
     """Followed keys in batches, each of one partition of one build of a view."""
     groups: defaultdict[tuple[object, int], list[Followed]] = defaultdict(list)
     for one in followed:
         groups[one.view, one.partition].append(one)
-    return [group[first : first + _BATCH] for group in groups.values() for first in range(0, len(group), _BATCH)]
+    return [group[first : first + size] for group in groups.values() for first in range(0, len(group), size)]

@@ -14,7 +14,8 @@ class Timing:
     `ping`: a dead pub/sub link is found within twice this time.
     `patience`: how long a position ahead of a whole store may wait for it before a `reset`.
     `poll`: between two reads of a key whose partition is being restored.
-    `grace`: how long a draining gateway waits for clients that do not read.
+    `grace`: how long a draining gateway takes to let its clients go, and waits for those that do not read.
+    `slow`: who has read nothing of what waits for it for this long is gone, or as good as.
     """
 
     keep_alive: float = 15.0
@@ -23,3 +24,4 @@ class Timing:
     patience: float = 30.0
     poll: float = 1.0
     grace: float = 5.0
+    slow: float = 60.0

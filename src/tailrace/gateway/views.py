@@ -1,13 +1,12 @@
-"""The surfaces of a view: look a row up, follow it."""
+"""Lookups of a view's rows; `following` has the streams."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Header, Path, Response
 
 from tailrace.gateway import examples
-from tailrace.gateway.event_stream import EventStream
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.lookup import look_up
@@ -57,39 +56,9 @@ def router(gateway: Gateway) -> APIRouter:
         gateway.metrics.lookup(response.status_code)
         return response
 
-    @routes.get(
-        "/views/{view}/{key:segment}/events",
-        summary="Follow a row",
-        response_class=Response,
-        response_model=None,
-        responses=examples.FOLLOW,
+    routes.add_api_route(
+        "/views/{view}/{key:segment}", look, methods=["HEAD"], include_in_schema=False, response_model=None
     )
-    async def follow(
-        view: View,
-        key: Key,
-        last_event_id: Annotated[
-            str | None, Query(description="As the header `Last-Event-ID`, for clients that can't set one.")
-        ] = None,
-        last_event_id_header: Annotated[
-            str | None,
-            Header(alias="Last-Event-ID", description="The id of the last frame seen: only what is newer comes."),
-        ] = None,
-    ) -> Response:
-        """The row that a key holds now, then every change, as Server-Sent Events.
-
-        `row` (if the key holds one), `ready`, then `row` and `gone` as they happen. Versions only rise; a client that
-        reads too slowly gets the newest row, not every one. A key that holds nothing yet is `ready` at once.
-        A position that can't be used gets `reset` and a snapshot. While the partition is being restored, `progress`
-        comes first. The answer has no end: try it with `curl -N` or a browser's `EventSource`.
-        """
-        name, key_bytes = decoded(view, "view"), decoded(key, "key").encode()
-        known_view(gateway, name)
-        if gateway.hub.draining:
-            raise unavailable("shutting down", "Connect again: another gateway answers, or this one when it is back.")
-        return EventStream(gateway, name, key_bytes, last_event_id_header or last_event_id)
-
-    for path, endpoint in (("/views/{view}/{key:segment}", look), ("/views/{view}/{key:segment}/events", follow)):
-        routes.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False, response_model=None)
     return routes
 
 

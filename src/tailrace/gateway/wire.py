@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tailrace.gateway.frames import chunk
+
+if TYPE_CHECKING:
+    from tailrace.gateway.access_hook import Identity
+    from tailrace.gateway.endings import Dropping, Ending
 
 
 class Framing(Enum):
@@ -16,6 +20,11 @@ class Framing(Enum):
     CHUNKED = "chunked"
     PLAIN = "plain"
     SOCKET = "socket"
+
+    @property
+    def surface(self) -> str:
+        """`ws` or `sse`, as metrics name it."""
+        return "ws" if self is Framing.SOCKET else "sse"
 
     def wrap(self, frames: bytes) -> bytes:
         """The bytes that go out for one or more frames."""
@@ -39,19 +48,48 @@ class Wire:
     """Writes straight to a connection's transport.
 
     `write` takes bytes as `framing` wraps them. `closed` is done when the stream must end: with True where the client
-    is still there and is owed the end of the response.
+    is still there and is owed the end of the response, and `ending` says why. `pending` says how many bytes wait for
+    the client. `session` is what the subscriptions of a WebSocket belong to, `identity` who the client is, where the
+    gateway asks for it.
     """
 
-    __slots__ = ("_writable", "abort", "closed", "framing", "paused", "stream", "write")
+    __slots__ = (
+        "_left",
+        "_since",
+        "_writable",
+        "abort",
+        "closed",
+        "ending",
+        "framing",
+        "identity",
+        "lost",
+        "paused",
+        "pending",
+        "session",
+        "stream",
+        "write",
+    )
 
     def __init__(
-        self, write: Callable[[bytes], None], abort: Callable[[], None], framing: Framing, *, paused: bool = False
+        self,
+        write: Callable[[bytes], None],
+        abort: Callable[[], None],
+        framing: Framing,
+        *,
+        paused: bool = False,
+        pending: Callable[[], int] | None = None,
     ) -> None:
         self.write = write
         self.abort = abort
         self.framing = framing
         self.paused = paused
+        self.pending = pending
         self.stream: Stream | None = None
+        self.session: Dropping | None = None
+        self.identity: Identity | None = None
+        self.ending: Ending | None = None
+        self.lost = False
+        self._since, self._left = 0.0, -1
         self.closed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._writable = asyncio.Event()
         if not paused:
@@ -68,8 +106,17 @@ class Wire:
             self.write(self.framing.wrap(frames))
 
     async def writable(self) -> None:
-        """Wait until the client has read enough for more to be written."""
+        """Wait until the client has read enough for more to be written, or the stream has ended."""
         await self._writable.wait()
+
+    def stuck(self, now: float) -> float:
+        """For how many seconds the client has read nothing of what waits for it, as far as was asked before."""
+        if not self.paused or self.pending is None:
+            return 0.0
+        left = self.pending()
+        if self._left < 0 or left < self._left:
+            self._since, self._left = now, left
+        return now - self._since
 
     def pause_writing(self) -> None:
         """The client reads too slowly: the transport holds as much as it should."""
@@ -81,18 +128,23 @@ class Wire:
     def resume_writing(self) -> None:
         """The transport has room again."""
         self.paused = False
+        self._left = -1
         self._writable.set()
         if self.stream is not None and not self.closed.done():
             self.stream.resume()
 
-    def finish(self) -> None:
-        """End the stream; the client is owed the end of the response."""
+    def finish(self, ending: Ending | None = None) -> None:
+        """End the stream; the client is owed the end of the response, and the reason where there is one."""
         if not self.closed.done():
+            self.ending = ending
             self.closed.set_result(True)
+        self._writable.set()
 
     def lose(self) -> None:
         """The client is gone: a closed transport refuses every write."""
+        self.lost = True
         if not self.closed.done():
             self.closed.set_result(False)
+        self._writable.set()
         if self.stream is not None:
             self.stream.stop()

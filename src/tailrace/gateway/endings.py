@@ -1,0 +1,50 @@
+"""Why a connection ends, the same on every surface: a `close` frame says it in words, a WebSocket by its code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tailrace.gateway.problems import Problem
+
+if TYPE_CHECKING:
+    from tailrace.gateway.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A reason, what to do about it, the close code of a WebSocket, and whether the client may connect again."""
+
+    reason: str
+    message: str
+    code: int
+    retry: bool
+
+
+SHUTDOWN = Ending("shutdown", "the gateway shuts down: connect again", 1001, True)
+FAULT = Ending("fault", "the gateway has failed: connect again, with the last position", 1011, True)
+NO_ROOM = Ending("no room", "the gateway has no room: connect again later", 1013, True)
+NOT_UNDERSTOOD = Ending("not understood", "too many messages that can't be read: see docs/protocol.md", 4400, False)
+UNAUTHORIZED = Ending("unauthorized", "the token is missing, or not valid any more: connect with another", 4401, True)
+FORBIDDEN = Ending("forbidden", "this is not allowed", 4403, False)
+SLOW = Ending("slow", "too little was read for too long: connect again, with the last position", 4408, True)
+SILENT = Ending("silent", "no answer to a ping: connect again, with the last position", 1011, True)
+TOO_MANY = Ending("too many", "too many connections or messages: connect again later", 4429, True)
+GONE = Ending("gone", "what was followed is no more", 1000, False)
+
+
+class Dropping(Protocol):
+    """A connection of many subscriptions, which can lose one and go on: `Session`."""
+
+    def drop(self, subscription: Subscription, problem: Problem) -> None:
+        """End one subscription with an `error`."""
+
+
+def end(subscription: Subscription, problem: Problem, ending: Ending) -> None:
+    """End a subscription that can't go on: a WebSocket loses it alone, Server-Sent Events end with it."""
+    wire = subscription.wire
+    if wire.socket:
+        if wire.session is not None:
+            wire.session.drop(subscription, problem)
+    else:
+        wire.finish(ending)

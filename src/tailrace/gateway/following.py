@@ -1,0 +1,137 @@
+"""Following rows over Server-Sent Events: one key, some keys, a query, or a whole view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from tailrace.gateway import examples
+from tailrace.gateway.access_hook import Identity
+from tailrace.gateway.event_stream import EventStream
+from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.key_subscription import KeySubscription
+from tailrace.gateway.paths import decoded
+from tailrace.gateway.problems import Problem, unavailable
+from tailrace.gateway.requests import Follow, FollowKeys, FollowQuery
+from tailrace.gateway.subscription import Subscription
+from tailrace.gateway.views import Key, View, known_view
+from tailrace.gateway.wire import Wire
+
+LastId = Annotated[str | None, Query(description="As the header `Last-Event-ID`, for clients that can't set one.")]
+LastIdHeader = Annotated[
+    str | None, Header(alias="Last-Event-ID", description="The id of the last frame seen: only what is newer comes.")
+]
+
+
+def register(gateway: Gateway) -> None:
+    """Let clients follow keys."""
+
+    async def follow_keys(follow: FollowKeys, identity: Identity | None) -> Callable[[Wire], Subscription]:
+        view = known_view(gateway, follow.view)
+        keys = [key.encode() for key in follow.keys]
+        if gateway.access is not None:
+            gateway.access.may_follow_keys(identity, follow.view, keys)
+        positions = {key.encode(): position for key, position in follow.positions.items()}
+
+        def make(wire: Wire) -> Subscription:
+            return KeySubscription(
+                gateway.joining, wire, view, keys, id=follow.id, position=follow.position, positions=positions
+            )
+
+        return make
+
+    gateway.followers[FollowKeys] = follow_keys
+
+
+async def event_stream(gateway: Gateway, request: Request, follow: Follow) -> Response:
+    """The answer to a client that follows over Server-Sent Events; raises a Problem for one that can't."""
+    if gateway.hub.draining:
+        raise unavailable("shutting down", "Connect again: another gateway answers, or this one when it is back.")
+    identity = request.scope.get("state", {}).get("identity")
+    return EventStream(gateway, await gateway.prepare(follow, identity))
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes of streams of rows."""
+    routes = APIRouter(tags=["views"])
+
+    @routes.get(
+        "/views/{view}/events",
+        summary="Follow some rows",
+        response_class=Response,
+        response_model=None,
+        responses=examples.FOLLOW,
+    )
+    async def follow_some(
+        request: Request,
+        view: View,
+        key: Annotated[
+            list[str] | None, Query(description="The keys to follow; the parameter is repeated for each.")
+        ] = None,
+        where: Annotated[
+            str | None, Query(description="A query instead: the text after SQL's WHERE, see docs/queries.md.")
+        ] = None,
+        last_event_id: LastId = None,
+        last_event_id_header: LastIdHeader = None,
+    ) -> Response:
+        """The rows of these keys, of a query, or of the whole view, then every change, as Server-Sent Events.
+
+        As for one row. Of frames that are written together only the last has an id: it is the position of all of them.
+        To look up a key that is the text `events`, write it as `%65vents`.
+        """
+        name, position = decoded(view, "view"), last_event_id_header or last_event_id
+        known_view(gateway, name)
+        if not key:
+            return await event_stream(gateway, request, FollowQuery(None, name, where, position))
+        if where is not None:
+            raise Problem(
+                400, "key and where", expected="key or where", got="both", remedy="Put the keys into the query."
+            )
+        keys = _keys(request)
+        return await event_stream(gateway, request, FollowKeys(None, name, keys, position))
+
+    @routes.get(
+        "/views/{view}/{key:segment}/events",
+        summary="Follow a row",
+        response_class=Response,
+        response_model=None,
+        responses=examples.FOLLOW,
+    )
+    async def follow_one(
+        request: Request,
+        view: View,
+        key: Key,
+        last_event_id: LastId = None,
+        last_event_id_header: LastIdHeader = None,
+    ) -> Response:
+        """The row that a key holds now, then every change, as Server-Sent Events.
+
+        `row` (if the key holds one), `ready`, then `row` and `gone` as they happen. Versions only rise; a client that
+        reads too slowly gets the newest row, not every one. A key that holds nothing yet is `ready` at once.
+        A position that can't be used gets `reset` and a snapshot. While the partition is being restored, `progress`
+        comes first. The answer has no end: try it with `curl -N` or a browser's `EventSource`.
+        """
+        name, text = decoded(view, "view"), decoded(key, "key")
+        follow = FollowKeys(None, name, (text,), last_event_id_header or last_event_id)
+        return await event_stream(gateway, request, follow)
+
+    for path, endpoint in (("/views/{view}/events", follow_some), ("/views/{view}/{key:segment}/events", follow_one)):
+        routes.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False, response_model=None)
+    return routes
+
+
+def _keys(request: Request) -> tuple[str, ...]:
+    """The keys of a query string, which must be UTF-8: a key that was replaced in part is another key."""
+    try:
+        pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise Problem(
+            400,
+            "unreadable key",
+            expected="UTF-8 text, percent-encoded",
+            remedy="Encode the text as UTF-8 first, then percent-encode its bytes.",
+        ) from None
+    return tuple(dict.fromkeys(value for name, value in pairs if name == "key"))

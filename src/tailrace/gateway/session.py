@@ -1,0 +1,168 @@
+"""One WebSocket connection: what its client says, and the subscriptions that it has."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from tailrace.gateway.endings import FAULT, NOT_UNDERSTOOD, UNAUTHORIZED
+from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.messages import json_message
+from tailrace.gateway.problems import Problem
+from tailrace.gateway.requests import Auth, Follow, NotARequest, Ping, Unsubscribe, read
+from tailrace.gateway.subscription import Subscription
+from tailrace.gateway.wire import Wire
+
+log = logging.getLogger(__name__)
+
+MAX_SUBSCRIPTIONS = 1000
+# So many messages that can't be read end a connection: its client does not speak the protocol.
+MAX_MISTAKES = 10
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class Session:
+    """Answers one client. `pause`, `resume` and `stop` come from its wire and go to every subscription."""
+
+    def __init__(self, gateway: Gateway, wire: Wire) -> None:
+        self.wire = wire
+        self.subscriptions: dict[str, Subscription] = {}
+        self._gateway = gateway
+        self._mistakes = 0
+        wire.session = self
+        wire.stream = self
+
+    async def run(self, receive: Receive) -> None:
+        """Do what the client says until it leaves, or the connection is to end.
+
+        The next message waits until the client has read what it was sent: answers do not pile up.
+        """
+        while not self.wire.closed.done():
+            message = await receive()
+            if message["type"] != "websocket.receive" or self.wire.closed.done():
+                return
+            try:
+                await self._do(message.get("text"))
+            except Exception:
+                log.exception("session=failed subscriptions=%d", len(self.subscriptions))
+                self.wire.finish(FAULT)
+            await self.wire.writable()
+
+    async def subscribe(self, follow: Follow) -> None:
+        """Begin to follow something; a client that can't is told why."""
+        id = follow.id or ""
+        if id in self.subscriptions:
+            # Without the id: it would end the subscription that has it.
+            self._refuse(Problem(400, "id in use", expected="an id of its own", got=id, remedy="Unsubscribe first."))
+            return
+        try:
+            if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
+                expected = f"at most {MAX_SUBSCRIPTIONS} subscriptions"
+                raise Problem(
+                    400, "too many subscriptions", expected=expected, remedy="Ask for several keys in one of them."
+                )
+            make = await self._gateway.prepare(follow, self.wire.identity)
+        except Problem as problem:
+            self._refuse(problem, id)
+            return
+        if self.wire.closed.done():
+            return
+        subscription = self.subscriptions[id] = make(self.wire)
+        self._gateway.metrics.subscribed("ws", 1)
+        self.answer("subscribed", id=id, query=getattr(subscription, "query", None))
+        subscription.start()
+
+    def drop(self, subscription: Subscription, problem: Problem) -> None:
+        """End one subscription with an `error`; the others go on."""
+        if self._remove(subscription):
+            self._refuse(problem, subscription.id)
+
+    def answer(self, kind: str, **fields: object) -> None:
+        """Write a message that is for this client alone."""
+        message = json_message(kind, **fields)
+        self._gateway.metrics.sent("answer", 1, len(message), "ws")
+        self.wire.send(message)
+
+    def pause(self) -> None:
+        """The client reads too slowly."""
+        for subscription in tuple(self.subscriptions.values()):
+            subscription.pause()
+
+    def resume(self) -> None:
+        """The client has caught up; what it has missed may make it slow again, and then the others wait on."""
+        for id in tuple(self.subscriptions):
+            # Who was served goes to the end, so that those behind it have their turn the next time.
+            subscription = self.subscriptions[id] = self.subscriptions.pop(id)
+            subscription.resume()
+            if self.wire.paused:
+                return
+
+    def stop(self) -> None:
+        """The client is gone; `close` follows."""
+        for subscription in tuple(self.subscriptions.values()):
+            subscription.stop()
+
+    def close(self) -> None:
+        """End every subscription, and leave nothing behind."""
+        for subscription in tuple(self.subscriptions.values()):
+            self._remove(subscription)
+        self.wire.session = self.wire.stream = None
+
+    async def _do(self, text: str | None) -> None:
+        try:
+            if text is None:
+                raise NotARequest("unreadable message", "JSON in a text frame", "a binary frame")
+            request = read(text)
+        except NotARequest as problem:
+            self._refuse(problem, problem.id if problem.id not in self.subscriptions else None)
+            self._mistakes += 1
+            if self._mistakes > MAX_MISTAKES:
+                self.wire.finish(NOT_UNDERSTOOD)
+            return
+        if isinstance(request, Auth):
+            await self._authenticate(request)
+        elif self._gateway.access is not None and self.wire.identity is None:
+            self.wire.finish(UNAUTHORIZED)
+        elif isinstance(request, Ping):
+            self.answer("pong")
+        elif isinstance(request, Unsubscribe):
+            self._unsubscribe(request.id)
+        else:
+            await self.subscribe(request)
+
+    async def _authenticate(self, request: Auth) -> None:
+        access = self._gateway.access
+        if access is not None:
+            try:
+                self.wire.identity = await access.of_token(request.token)
+            except Problem as problem:
+                self._refuse(problem)
+                self.wire.finish(UNAUTHORIZED)
+                return
+        self.answer("authenticated", expires=self.wire.identity.expires if self.wire.identity is not None else None)
+
+    def _unsubscribe(self, id: str) -> None:
+        subscription = self.subscriptions.get(id)
+        if subscription is None:
+            remedy = "It has ended, or was never there."
+            self._refuse(
+                Problem(400, "unknown subscription", expected="the id of a subscription", got=id, remedy=remedy)
+            )
+            return
+        self._remove(subscription)
+        self.answer("unsubscribed", id=id)
+
+    def _remove(self, subscription: Subscription) -> bool:
+        id = subscription.id or ""
+        if self.subscriptions.get(id) is not subscription:
+            return False
+        del self.subscriptions[id]
+        subscription.stop()
+        subscription.close()
+        self._gateway.metrics.subscribed("ws", -1)
+        return True
+
+    def _refuse(self, problem: Problem, id: str | None = None) -> None:
+        self.answer("error", id=id, **{**problem.body, "retry": problem.status == 429 or problem.status >= 500})

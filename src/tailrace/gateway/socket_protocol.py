@@ -1,0 +1,132 @@
+"""uvicorn's WebSocket protocol, which lends the write side of a connection to a session.
+
+The handshake, pings, the closing handshake and what the client sends go through uvicorn and ASGI. After the accept,
+messages that are encoded already are written straight to the transport. Read beside uvicorn's
+`websockets_sansio_impl.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+from websockets.http11 import Request
+
+from tailrace.gateway.endings import SILENT
+from tailrace.gateway.protocol import EXTENSION, WRITE_BUFFER
+from tailrace.gateway.wire import Framing, Wire
+
+# Of a message from a client, in bytes: a subscription of ten thousand keys, each with its position, fits in.
+MAX_MESSAGE = 1 << 20
+# How long a client may take to answer the closing handshake, in seconds.
+_CLOSING = 5.0
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """One connection, whose wire is held by one session."""
+
+    wire: Wire | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Bound what the transport holds for a client that does not read."""
+        super().connection_made(transport)
+        self.transport.set_write_buffer_limits(WRITE_BUFFER)
+
+    def handle_connect(self, event: Request) -> None:
+        """Put the way to the wire into the connection's scope; the application has not begun yet."""
+        super().handle_connect(event)
+        if not self.handshake_complete:
+            cast(dict[str, Any], self.scope)["extensions"][EXTENSION] = self._lend
+
+    async def _lend(self, accept: Callable[[], Awaitable[None]]) -> Wire:
+        await accept()
+        transport = self.transport
+        wire = Wire(
+            transport.write,
+            transport.abort,
+            Framing.SOCKET,
+            paused=not self.writable.is_set(),
+            pending=transport.get_write_buffer_size,
+        )
+        self.wire = wire
+        wire.closed.add_done_callback(self._wake)
+        if self.disconnected or self.close_sent or transport.is_closing():
+            wire.lose()
+        return wire
+
+    def _wake(self, _: asyncio.Future[bool]) -> None:
+        # Who waits for the client's next message hears that there will be none.
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": 1005})
+
+    def _lose(self) -> None:
+        wire, self.wire = self.wire, None
+        if wire is not None:
+            wire.lose()
+
+    def handle_close(self, event: Frame) -> None:
+        """The client closes: after the answer nothing may be written."""
+        self._lose()
+        super().handle_close(event)
+
+    def handle_parser_exception(self) -> None:
+        """The client has broken the protocol, and is told so; what it still sends is passed over.
+
+        A connection that is closed with bytes unread is reset, and takes the close frame along.
+        """
+        if self.close_sent:
+            return
+        self._lose()
+        closing = self.conn.close_sent
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": closing.code if closing is not None else 1006})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.close_timer = self.loop.call_later(_CLOSING, self.transport.abort)
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def send_receive_event_to_app(self) -> None:
+        """Pass a message on; text that is not UTF-8 is a fault of the client, and no reason for a traceback."""
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.conn.fail(1007, "a text message has to be UTF-8")
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
+
+    def keepalive_timeout(self) -> None:
+        """The client has not answered a ping: it is not there to read a farewell."""
+        self.pong_timer = None
+        if self.wire is not None:
+            self.wire.finish(SILENT)
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the session, too."""
+        super().connection_lost(exc)
+        self._lose()
+
+    def pause_writing(self) -> None:
+        """Tell the session, too."""
+        super().pause_writing()
+        if self.wire is not None:
+            self.wire.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Tell the session, too."""
+        super().resume_writing()
+        if self.wire is not None:
+            self.wire.resume_writing()
+
+    async def send(self, message: Any) -> None:
+        """Cut off a client that does not answer the closing handshake: a plain close would wait for it to read."""
+        await super().send(message)
+        if self.close_timer is not None:
+            self.close_timer.cancel()
+            self.close_timer = self.loop.call_later(_CLOSING, self.transport.abort)

@@ -1,0 +1,83 @@
+"""The WebSocket endpoint: lends the wire of a connection to a session, and says why it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+from uvicorn.protocols.utils import ClientDisconnected
+
+from tailrace.gateway.endings import UNAUTHORIZED
+from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.problems import Problem, unavailable
+from tailrace.gateway.protocol import lend
+from tailrace.gateway.requests import Follow
+from tailrace.gateway.session import Session
+from tailrace.gateway.wire import Wire
+
+SUBPROTOCOL = "tailrace.v1"
+# How long a client may take to say who it is, in seconds.
+_INTRODUCTION = 10.0
+# What a write to a client that has left raises, before and after the accept.
+_GONE = (ClientDisconnected, WebSocketDisconnect)
+
+
+def routes(gateway: Gateway) -> list[BaseRoute]:
+    """The routes of WebSockets."""
+
+    async def endpoint(websocket: WebSocket) -> None:
+        await serve(gateway, websocket)
+
+    return [WebSocketRoute("/ws", endpoint)]
+
+
+async def serve(gateway: Gateway, websocket: WebSocket, first: Follow | None = None) -> None:
+    """Serve a connection until it ends; it is subscribed to `first` from the start."""
+    try:
+        if gateway.hub.draining:
+            raise unavailable("shutting down", "Connect again: another gateway answers, or this one when it is back.")
+        identity = await gateway.access.of_socket(websocket.scope) if gateway.access is not None else None
+    except Problem as problem:
+        with suppress(*_GONE):
+            await websocket.send_denial_response(problem.response())
+        return
+
+    async def accept() -> None:
+        offered = websocket.scope["subprotocols"]
+        await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+
+    try:
+        wire = await lend(websocket.scope, accept)
+    except _GONE:
+        return
+    wire.identity = identity
+    gateway.hub.open(wire)
+    try:
+        await _converse(gateway, wire, websocket, first)
+        if wire.ending is not None and not wire.lost:
+            with suppress(*_GONE):
+                await websocket.close(wire.ending.code, wire.ending.message[:120])
+    finally:
+        gateway.hub.close(wire)
+
+
+async def _converse(gateway: Gateway, wire: Wire, websocket: WebSocket, first: Follow | None) -> None:
+    session = Session(gateway, wire)
+    deadline = None
+    if gateway.access is not None and wire.identity is None:
+        deadline = asyncio.get_running_loop().call_later(_INTRODUCTION, _expire, wire)
+    try:
+        if first is not None:
+            await session.subscribe(first)
+        await session.run(websocket.receive)
+    finally:
+        if deadline is not None:
+            deadline.cancel()
+        session.close()
+
+
+def _expire(wire: Wire) -> None:
+    if wire.identity is None:
+        wire.finish(UNAUTHORIZED)

@@ -1,0 +1,68 @@
+"""What a connection of several keys has been sent: per partition the offset up to which it lacks nothing, of any key.
+
+A vector claims more than a row's own position does, so each step that moves it says why nothing is missing below.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from tailrace.gateway.course import Course
+from tailrace.gateway.known import KnownView
+from tailrace.position import Position
+
+
+class Vector:
+    """The claims of one subscription to one build of a view; `sure` says whether a course has missed nothing."""
+
+    __slots__ = ("_adding", "_claims", "_courses", "_sure", "_view")
+
+    def __init__(self, view: KnownView, sure: Callable[[Course], bool]) -> None:
+        self._view = view
+        self._sure = sure
+        self._claims: dict[int, int] = {}
+        self._courses: dict[int, Course] = {}
+        self._adding: Counter[int] = Counter()
+
+    @property
+    def position(self) -> Position:
+        """The claims as a position; a partition that gets new keys has none, so that a resume asks for all of it."""
+        claimed = {p: o for p, o in self._claims.items() if o >= 0 and p not in self._adding}
+        return Position(self._view.lineage, self._view.generation, claimed)
+
+    def expect(self, partitions: Iterable[int]) -> None:
+        """Keys of these partitions are being added, and their rows are not sent yet."""
+        self._adding.update(set(partitions))
+
+    def expect_no_more(self, partitions: Iterable[int]) -> None:
+        """They are not added after all."""
+        for partition in set(partitions):
+            self._arrived(partition)
+
+    def add(self, read: Mapping[int, int], courses: Mapping[int, Course]) -> None:
+        """The rows of keys are sent as reads up to these offsets have found them, or newer."""
+        for partition, offset in read.items():
+            self._claims[partition] = min(self._claims.get(partition, offset), offset)
+            self._arrived(partition)
+        self._courses.update(courses)
+
+    def keep(self, partitions: set[int]) -> None:
+        """Only these partitions have keys left."""
+        for gone in set(self._claims) - partitions:
+            del self._claims[gone]
+            self._courses.pop(gone, None)
+
+    def _arrived(self, partition: int) -> None:
+        self._adding[partition] -= 1
+        if self._adding[partition] <= 0:
+            del self._adding[partition]
+
+    def advance(self) -> None:
+        """Everything that was heard of any key is sent: move up to it, where nothing can have been missed.
+
+        A read of new keys is at least as new as what was heard before it, so that what was heard counts for them, too.
+        """
+        for partition, course in self._courses.items():
+            if course.heard > self._claims.get(partition, course.heard) and self._sure(course):
+                self._claims[partition] = course.heard

@@ -1,0 +1,127 @@
+"""A gateway's parts over a store that is a model: no sockets, no Redis, every step by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tailrace.gateway.hub import Hub
+from tailrace.gateway.joining import Joining
+from tailrace.gateway.known import Known, KnownView
+from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.reads import Reads
+from tailrace.gateway.timing import Timing
+from tailrace.store.reader import Held
+from tailrace.store.row import Row
+
+
+def messages(data: bytes) -> Iterator[dict[str, Any]]:
+    """The messages in the bytes that a server has written to a WebSocket."""
+    while data:
+        size, start = data[1], 2
+        assert data[0] == 0x81 and size < 128, "a whole text frame, not masked"
+        if size == 126:
+            (size,), start = struct.unpack("!H", data[2:4]), 4
+        elif size == 127:
+            (size,), start = struct.unpack("!Q", data[2:10]), 10
+        yield json.loads(data[start : start + size].decode())
+        data = data[start + size :]
+
+
+class ModelStore:
+    """A changelog, a store that is filled from it, and a pub/sub link that can fail; one lineage, one generation."""
+
+    def __init__(self, view: KnownView) -> None:
+        self.view = view
+        self.log: list[list[tuple[bytes, Row]]] = [[] for _ in range(view.partitions)]
+        self.rows: dict[bytes, Row] = {}
+        self.offsets = [-1] * view.partitions
+        self.targets = [-1] * view.partitions
+        self.up = True
+        self.wanted: set[bytes] = set()
+        self.subscribed: set[bytes] = set()
+        self.flying: deque[tuple[bytes, bytes]] = deque()
+
+    def channel(self, view: str, partition: int, lineage: str, key: bytes) -> bytes:  # noqa: ARG002
+        return key
+
+    def join(self, channel: bytes) -> None:
+        self.wanted.add(channel)
+        if self.up:
+            self.subscribed.add(channel)
+
+    def leave(self, channel: bytes) -> None:
+        self.wanted.discard(channel)
+        self.subscribed.discard(channel)
+
+    async def joined(self, channel: bytes) -> None:
+        while channel not in self.subscribed:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:  # noqa: ARG002
+        offset, target = self.offsets[partition], self.targets[partition]
+        found = [Held(self.rows.get(key), offset, offset >= target, target, 1) for key in keys]
+        await asyncio.sleep(0)  # the answer takes its time
+        return found
+
+    def write(self, key: bytes, version: int, *, gone: bool) -> None:
+        log = self.log[self.view.partition(key)]
+        value = None if gone else b'{"name":"%b","version":%d}' % (key, version)
+        log.append((key, Row(1, version, len(log), 0, value)))
+
+    def materialize(self, partition: int, count: int) -> None:
+        """Apply some records of one partition at once; what is news is published in the order of offsets."""
+        first = self.offsets[partition] + 1
+        newest: dict[bytes, Row] = {}
+        for key, row in self.log[partition][first : first + count]:
+            self.offsets[partition] += 1
+            if (before := newest.get(key) or self.rows.get(key)) is None or row.rank > before.rank:
+                newest.pop(key, None)
+                newest[key] = row
+        for key, row in newest.items():
+            self.rows[key] = row
+            if key in self.subscribed:
+                self.flying.append((key, row.pack()))
+
+    def lose(self) -> None:
+        """Redis is emptied; what was published before is still under way."""
+        self.rows.clear()
+        self.targets = [len(log) - 1 for log in self.log]
+        self.offsets = [-1] * self.view.partitions
+
+    def cut(self) -> None:
+        """The link breaks: what was under way is lost, and what is published from now on."""
+        self.up = False
+        self.flying.clear()
+        self.subscribed.clear()
+
+    def confirm(self, count: int) -> None:
+        """The next link has some of its channels."""
+        if not self.up:
+            self.subscribed.update(sorted(self.wanted - self.subscribed)[:count])
+
+    def recover(self) -> None:
+        """The next link has all of them."""
+        self.subscribed = set(self.wanted)
+        self.up = True
+
+    def whole(self, partition: int) -> bool:
+        return self.offsets[partition] >= self.targets[partition]
+
+
+class Parts:
+    """The parts of a gateway between the link and the wires."""
+
+    def __init__(self, view: KnownView, **timing: float) -> None:
+        self.store = ModelStore(view)
+        self.known = Known()
+        self.known.views = {view.name: view}
+        self.metrics = Metrics(self.known)
+        self.hub = Hub(self.store, self.store.channel, self.metrics)
+        settings = Timing(**{"poll": 0.0, "patience": 0.0, **timing})
+        channels: Any = self.store
+        self.joining = Joining(self.hub, channels, Reads(self.store), self.known, self.metrics, settings)
