@@ -127,10 +127,13 @@ def row(version: int, **more: Any) -> bytes:
 class GatewayProcess:
     """The real gateway as a process, on a port of its own."""
 
-    def __init__(self, directory: Path, redis: str, app: str, **timing: float) -> None:
+    def __init__(
+        self, directory: Path, redis: str, app: str, *, kafka: str = "none", prefix: str = "", **timing: float
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        values = {"redis": redis, "prefix": "", "host": "127.0.0.1", "port": str(self.port), "log-level": "info"}
+        values = {"redis": redis, "prefix": prefix, "host": "127.0.0.1", "port": str(self.port), "log-level": "info"}
+        values["kafka"] = kafka
         command = [sys.executable, "-c", _MAIN, app, json.dumps(values), json.dumps({**TIMING, **timing})]
         self._taps: list[Tap | SocketTap] = []
         self.log = directory / f"gateway-{self.port}.log"
@@ -210,6 +213,7 @@ class Tap:
     def __post_init__(self) -> None:
         self.comments = 0
         self.retry: str | None = None
+        self.last_id: str | None = None  # of a block without an event
         self.ended = False
         self._raw = b""
         self._body = b""
@@ -247,7 +251,8 @@ class Tap:
                 continue
             fields = dict(line.split(": ", 1) for line in lines)
             if "event" not in fields:
-                self.retry = fields["retry"]
+                self.retry = fields.get("retry", self.retry)
+                self.last_id = fields.get("id", self.last_id)
                 continue
             return Frame(fields["event"], fields.get("id"), json.loads(fields["data"]))
 

@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from tailrace import __version__
-from tailrace.gateway import examples, following, sockets, views
+from tailrace.gateway import examples, follow_query, following, sockets, views
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.problems import answer_in_json
 from tailrace.gateway.readiness import readiness
@@ -61,6 +61,7 @@ def application(gateway: Gateway) -> FastAPI:
     )
     answer_in_json(app)
     following.register(gateway)
+    follow_query.register(gateway)
     app.include_router(following.router(gateway))
     app.include_router(views.router(gateway))
     app.router.routes.extend(sockets.routes(gateway))

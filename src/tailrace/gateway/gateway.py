@@ -8,19 +8,26 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tailrace.commands import commands_topic
 from tailrace.gateway.access_hook import Access, Identity
+from tailrace.gateway.commanding import Commanding
 from tailrace.gateway.hub import SLOTS, Hub
 from tailrace.gateway.joining import Joining
 from tailrace.gateway.known import Known
 from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.predicates import Predicates
 from tailrace.gateway.problems import Problem
+from tailrace.gateway.queries import Queries
+from tailrace.gateway.query_joining import QueryJoining
 from tailrace.gateway.reads import Reads
 from tailrace.gateway.requests import Follow
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.sweep import Sweep
 from tailrace.gateway.timing import Timing
 from tailrace.gateway.wire import Wire
+from tailrace.kafka.async_writer import AsyncWriter
 from tailrace.store.channels import Channels
+from tailrace.store.matches import Matches
 from tailrace.store.reader import Reader, Unavailable
 
 log = logging.getLogger(__name__)
@@ -36,7 +43,7 @@ class Gateway:
     `followers` makes subscriptions, by the type of the request: each part puts its own in.
     """
 
-    def __init__(self, app: str, redis: str, prefix: str, timing: Timing) -> None:
+    def __init__(self, app: str, redis: str, prefix: str, timing: Timing, kafka: str = "") -> None:
         self.app = app
         self.timing = timing
         self.access: Access | None = None
@@ -48,6 +55,14 @@ class Gateway:
         self.hub = Hub(self.channels, self.reader.channel, self.metrics)
         self.reads = Reads(self.reader)
         self.joining = Joining(self.hub, self.channels, self.reads, self.known, self.metrics, timing)
+        commands = AsyncWriter(kafka, commands_topic(app), "commands") if kafka else None
+        self.commanding = Commanding(commands)
+        self.matches = Matches(self.reader.servers, prefix)
+        self.predicates = Predicates()
+        self.queries = Queries(
+            self.channels, self.matches, self.known, self.predicates, self.commanding, self.metrics, timing
+        )
+        self.query_joining = QueryJoining(self.queries, self.matches, self.reader, self.metrics, timing)
         self.sweep = Sweep(self.hub, self.reader, self.metrics, timing.sweep)
         self.metrics.link_up.set_function(lambda: self.channels.up)
         self._catalog_channel = self.reader.catalog_channel()
@@ -59,7 +74,14 @@ class Gateway:
         """Everything behind the requests, until the context ends."""
         tasks = [
             asyncio.create_task(_kept_running(part))
-            for part in (self.channels.run, self.sweep.run, self._follow_catalog, self._keep_alive, self._end_slow)
+            for part in (
+                self.channels.run,
+                self.sweep.run,
+                self.queries.run,
+                self._follow_catalog,
+                self._keep_alive,
+                self._end_slow,
+            )
         ]
         try:
             yield
@@ -67,6 +89,7 @@ class Gateway:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self.commanding.close()
             await self.reader.close()
 
     async def prepare(self, follow: Follow, identity: Identity | None) -> Callable[[Wire], Subscription]:
@@ -89,7 +112,7 @@ class Gateway:
     def _receive(self, channel: bytes, data: bytes) -> None:
         if channel == self._catalog_channel:
             self._catalog_changed.set()
-        else:
+        elif not self.queries.deliver(channel, data):
             self.hub.deliver(channel, data)
 
     def _recovered(self) -> None:
@@ -98,6 +121,7 @@ class Gateway:
         self._catalog_changed.set()
         self.hub.doubt()
         self.sweep.hurry()
+        self.queries.recovered()
 
     async def _follow_catalog(self) -> None:
         while True:
@@ -105,6 +129,7 @@ class Gateway:
             try:
                 changed = self.known.load(await self.reader.catalog())
                 self.joining.rebuild(changed)
+                self.queries.rebuild(changed)
                 partitions = self.known.partitions()
                 stored = await self.reader.stored(partitions) if partitions else []
                 names = [(view, partition) for view, partition, _ in partitions]

@@ -16,6 +16,9 @@ class Timing:
     `poll`: between two reads of a key whose partition is being restored.
     `grace`: how long a draining gateway takes to let its clients go, and waits for those that do not read.
     `slow`: who has read nothing of what waits for it for this long is gone, or as good as.
+    `lease`: how long a query is evaluated for a gateway that has died; refreshed three times as often.
+    `linger`: how long a query is followed after its last client has left, so that who comes back finds it complete.
+    `late`: how long a message may take that a read has shown to be published, before it is taken for lost.
     """
 
     keep_alive: float = 15.0
@@ -25,3 +28,6 @@ class Timing:
     poll: float = 1.0
     grace: float = 5.0
     slow: float = 60.0
+    lease: float = 60.0
+    linger: float = 30.0
+    late: float = 0.5

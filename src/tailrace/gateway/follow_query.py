@@ -1,0 +1,31 @@
+"""Queries and whole views that clients follow, over Server-Sent Events or on a WebSocket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tailrace.gateway.access_hook import Identity
+from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.query_subscription import QuerySubscription
+from tailrace.gateway.requests import FollowQuery
+from tailrace.gateway.subscription import Subscription
+from tailrace.gateway.views import known_view
+from tailrace.gateway.wire import Wire
+
+
+def register(gateway: Gateway) -> None:
+    """Let clients follow queries and whole views."""
+
+    async def follow_query(follow: FollowQuery, identity: Identity | None) -> Callable[[Wire], Subscription]:
+        view = known_view(gateway, follow.view)
+        filter = None if gateway.access is None else gateway.access.query_filter(identity, follow.view)
+        # Before anything is answered: what is wrong with the query, or with Kafka, is the answer.
+        followed = await gateway.queries.open(view, follow.where, filter)
+
+        def make(wire: Wire) -> Subscription:
+            asked = (follow.view, follow.where, filter, follow.position)
+            return QuerySubscription(gateway.query_joining, wire, follow.id, followed.query, *asked)
+
+        return make
+
+    gateway.followers[FollowQuery] = follow_query
