@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from tailrace.commands import commands_topic
 from tailrace.gateway.access_hook import Access, Identity
 from tailrace.gateway.commanding import Commanding
+from tailrace.gateway.held_streams import HeldStreams
 from tailrace.gateway.hub import SLOTS, Hub
 from tailrace.gateway.joining import Joining
+from tailrace.gateway.kept_streams import KeptStreams
 from tailrace.gateway.known import Known
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.predicates import Predicates
@@ -21,14 +24,17 @@ from tailrace.gateway.queries import Queries
 from tailrace.gateway.query_joining import QueryJoining
 from tailrace.gateway.reads import Reads
 from tailrace.gateway.requests import Follow
+from tailrace.gateway.stream_subscription import StreamSubscription
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.sweep import Sweep
 from tailrace.gateway.timing import Timing
 from tailrace.gateway.wire import Wire
 from tailrace.kafka.async_writer import AsyncWriter
+from tailrace.kafka.commands_topic import CommandsReader
 from tailrace.store.channels import Channels
 from tailrace.store.matches import Matches
 from tailrace.store.reader import Reader, Unavailable
+from tailrace.store.streams import Streams
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +69,10 @@ class Gateway:
             self.channels, self.matches, self.known, self.predicates, self.commanding, self.metrics, timing
         )
         self.query_joining = QueryJoining(self.queries, self.matches, self.reader, self.metrics, timing)
+        streams = Streams(self.reader.servers, prefix)
+        topic = partial(CommandsReader, kafka, app) if kafka else None
+        self.kept_streams = KeptStreams(streams, self.commanding, topic)
+        self.held_streams = HeldStreams(self.channels, self.kept_streams, self._may_add, timing.sweep)
         self.sweep = Sweep(self.hub, self.reader, self.metrics, timing.sweep)
         self.metrics.link_up.set_function(lambda: self.channels.up)
         self._catalog_channel = self.reader.catalog_channel()
@@ -78,6 +88,7 @@ class Gateway:
                 self.channels.run,
                 self.sweep.run,
                 self.queries.run,
+                self.held_streams.run,
                 self._follow_catalog,
                 self._keep_alive,
                 self._end_slow,
@@ -109,10 +120,14 @@ class Gateway:
         """Take no more streams, and end those there are."""
         await self.hub.drain(self.timing.grace)
 
+    def _may_add(self, held: StreamSubscription, keys: Sequence[bytes]) -> None:
+        if self.access is not None:
+            self.access.may_follow_keys(held.wire.identity, held.stream.view, keys)
+
     def _receive(self, channel: bytes, data: bytes) -> None:
         if channel == self._catalog_channel:
             self._catalog_changed.set()
-        elif not self.queries.deliver(channel, data):
+        elif not self.queries.deliver(channel, data) and not self.held_streams.deliver(channel):
             self.hub.deliver(channel, data)
 
     def _recovered(self) -> None:
@@ -122,6 +137,7 @@ class Gateway:
         self.hub.doubt()
         self.sweep.hurry()
         self.queries.recovered()
+        self.held_streams.recovered()
 
     async def _follow_catalog(self) -> None:
         while True:
