@@ -74,6 +74,8 @@ class Gateway:
         self.kept_streams = KeptStreams(streams, self.commanding, topic)
         self.held_streams = HeldStreams(self.channels, self.kept_streams, self._may_add, timing.sweep)
         self.sweep = Sweep(self.hub, self.reader, self.metrics, timing.sweep)
+        self.metrics.watch("queries", "Distinct queries that are followed.", lambda: len(self.queries))
+        self.metrics.watch("streams", "Clients' streams that have a connection here.", lambda: len(self.held_streams))
         self.metrics.link_up.set_function(lambda: self.channels.up)
         self._catalog_channel = self.reader.catalog_channel()
         self._catalog_changed = asyncio.Event()
