@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -57,12 +57,10 @@ class Copy:
             self.take(self.tap.frame())
         return self.seen[first:]
 
-    def until(self, keys: Iterable[str], **holds: Any) -> None:
-        """Apply frames until exactly these keys are held, and one column has one value in all rows."""
+    def until(self, keys: Iterable[str], holds: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
+        """Apply frames until exactly these keys are held, and something holds of the rows."""
         wanted = set(keys)
-        while set(self.rows) != wanted or not all(
-            row.get(name) == value for row in self.rows.values() for name, value in holds.items()
-        ):
+        while set(self.rows) != wanted or not holds(self.rows):
             self.take(self.tap.frame())
 
     def close(self) -> None:

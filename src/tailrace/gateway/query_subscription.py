@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tailrace.gateway.endings import FAULT, GONE, end
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.resume import Reset
+from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.wire import Wire
 from tailrace.position import Position
 
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 class QuerySubscription:
     """A wire and the query it is fed from; `where` is None for a whole view. It is live from `ready` on.
 
-    `query` is what frames name it by, `filter` what its client's rights add to it. `position` is what its client came
+    `outer` is what it is a part of, where it is. `query` is what frames name it by, `filter` what its client's rights add to it. `position` is what its client came
     with, `reset` what it is to be told when it comes in. `begun` says that it may have been written something since.
     While it is behind, `seen` is the last update that it was written, and `offsets` the position it has by that.
     """
@@ -41,6 +42,7 @@ class QuerySubscription:
     ) -> None:
         self.wire = wire
         self.id = id
+        self.outer: Subscription | None = None
         self.query = query
         self.view = view
         self.where = where

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from tailrace.commands import Stream
 from tailrace.gateway.endings import FAULT, GONE, end
 from tailrace.gateway.key_subscription import KeySubscription
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.subscription import Subscription
+from tailrace.gateway.query_subscription import QuerySubscription
 from tailrace.gateway.wire import Wire
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Makes what a stream follows, for a wire; raises a Problem where its client may not, or can't.
-Make = Callable[[Stream, Wire, str | None, str | None], Awaitable[Subscription]]
+Inner = KeySubscription | QuerySubscription
+Make = Callable[[Stream, Wire, str | None, str | None], Awaitable[Inner]]
 
 
 class StreamSubscription:
@@ -47,7 +48,7 @@ class StreamSubscription:
         self._streams = streams
         self._position = position
         self._make = make
-        self._inner: Subscription | None = None
+        self._inner: Inner | None = None
         self._task: asyncio.Task[None] | None = None
         self._news: Stream | None = None
         self._closed = False
@@ -63,7 +64,11 @@ class StreamSubscription:
         if self._closed:
             return
         if stream is None:
-            end(self, Problem(404, "unknown stream", got=self.stream.id, remedy="The stream has ended."), GONE)
+            if self.id == self.stream.id:
+                # The connection is the stream's alone.
+                self.wire.finish(GONE)
+            else:
+                end(self, Problem(404, "unknown stream", got=self.stream.id, remedy="The stream has ended."), GONE)
             return
         self._news = stream
         if self._task is None:
@@ -112,9 +117,9 @@ class StreamSubscription:
             if not stream.begun:
                 return
             inner = await self._make(stream, self.wire, self.id, self._position)
-            cast(Any, inner).outer = self
             if self._closed:
                 return
+            inner.outer = self
             self._inner = inner
             inner.start()
         elif isinstance(self._inner, KeySubscription) and before.keys != stream.keys:

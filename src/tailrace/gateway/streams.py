@@ -14,13 +14,14 @@ from starlette.websockets import WebSocket
 
 from tailrace.commands import TTL, Stream
 from tailrace.gateway.access_hook import Identity
+from tailrace.gateway.follow_query import prepare_query
 from tailrace.gateway.following import LastId, LastIdHeader, event_stream
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.key_subscription import KeySubscription
 from tailrace.gateway.problems import Problem, unavailable
 from tailrace.gateway.requests import MAX_KEYS, FollowQuery, FollowStream
 from tailrace.gateway.sockets import serve
-from tailrace.gateway.stream_subscription import StreamSubscription
+from tailrace.gateway.stream_subscription import Inner, StreamSubscription
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.views import known_view
 from tailrace.gateway.wire import Wire
@@ -67,10 +68,10 @@ class StreamShown(BaseModel):
 def register(gateway: Gateway) -> None:
     """Let clients follow streams."""
 
-    async def make(stream: Stream, wire: Wire, id: str | None, position: str | None) -> Subscription:
+    async def make(stream: Stream, wire: Wire, id: str | None, position: str | None) -> Inner:
         if stream.keys is None:
-            prepared = await gateway.prepare(FollowQuery(id, stream.view, stream.where, position), wire.identity)
-            return prepared(wire)
+            asked = FollowQuery(id, stream.view, stream.where, position)
+            return (await prepare_query(gateway, asked, wire.identity))(wire)
         view, keys = known_view(gateway, stream.view), [key.encode() for key in stream.keys]
         _check_keys(gateway, wire.identity, stream.view, keys)
         return KeySubscription(gateway.joining, wire, view, keys, id=id, position=position, growing=True)
