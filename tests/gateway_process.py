@@ -269,6 +269,18 @@ class Tap:
         assert block == ":", f"expected a keep-alive, got {block!r}"
         self.comments += 1
 
+    def idle(self) -> bool:
+        """Whether a keep-alive comes before any frame; `retry` may."""
+        while (block := self._block()) is not None and block.startswith("retry"):
+            pass
+        return block == ":"
+
+    def json(self) -> Any:
+        """The body of an answer that is not a stream."""
+        while len(self._raw) < int(self.head["content-length"]):
+            self._receive()
+        return json.loads(self._raw)
+
     def rest(self) -> Iterable[str]:
         """What is left of the stream, up to its end."""
         while (block := self._block()) is not None:

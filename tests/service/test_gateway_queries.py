@@ -67,9 +67,7 @@ def rows(streams: Streams, gateway: QueryGateway, fresh: str) -> Rows:  # noqa: 
     return found
 
 
-def test_rows_that_match_come_then_ready_then_what_enters_changes_and_leaves(
-    gateway: QueryGateway, rows: Rows
-) -> None:
+def test_rows_that_match_come_then_ready_then_what_enters_changes_and_leaves(gateway: QueryGateway, rows: Rows) -> None:
     rows.put(1, 1, "small")
     copy = gateway.query(rows.big)
     # The rows may still be on their way when the query is complete.
@@ -212,9 +210,7 @@ def test_a_query_that_nobody_follows_any_more_leaves_nothing_behind(
     copy.ready()
     copy.close()
     eventually(lambda: gateway.metric("tailrace_gateway_queries") == 0, "no query is followed")
-    eventually(
-        lambda: not any(client.scan_iter(f"{rows.log.prefix}:*:matches:*", count=1000)), "no member is kept"
-    )
+    eventually(lambda: not any(client.scan_iter(f"{rows.log.prefix}:*:matches:*", count=1000)), "no member is kept")
     assert client.pubsub_channels(f"{rows.log.prefix}:*queries*") == []
 
 

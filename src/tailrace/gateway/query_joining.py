@@ -76,7 +76,7 @@ class QueryJoining:
             await _writable(follower.wire)
             if follower.wire.closed.done() or followed.enter(follower, ready=ready):
                 return
-            # So much has changed meanwhile that it is not kept: what is newer than the begin is read.
+            # So much has changed meanwhile that it is not kept: what is newer than the begin is read, too.
             follower.position = str(Position(followed.view.lineage, followed.view.generation, follower.offsets))
 
     def leave(self, follower: QuerySubscription, followed: FollowedQuery) -> None:
@@ -129,7 +129,7 @@ class QueryJoining:
         while True:
             await self._queries.reached(followed, partition, page.number)
             await _writable(follower.wire)
-            if follower.wire.closed.done() or not followed.recent.knows(follower.seen):
+            if follower.wire.closed.done():
                 return
             told = followed.recent.has
             gone = [(key, None) for key in page.left if key not in page.rows and not told(key, follower.seen)]

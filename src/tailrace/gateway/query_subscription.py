@@ -24,8 +24,9 @@ log = logging.getLogger(__name__)
 class QuerySubscription:
     """A wire and the query it is fed from; `where` is None for a whole view. It is live from `ready` on.
 
-    `outer` is what it is a part of, where it is. `query` is what frames name it by, `filter` what its client's rights add to it. `position` is what its client came
-    with, `reset` what it is to be told when it comes in. `begun` says that it may have been written something since.
+    `outer` is what it is a part of, where it is. `query` is what frames name it by, `filter` what its client's rights
+    add to it. `position` is what its client came with, `reset` what it is to be told when it comes in. `begun` says
+    that it may have been written something since.
     While it is behind, `seen` is the last update that it was written, and `offsets` the position it has by that.
     """
 
