@@ -26,6 +26,11 @@ class QueryGateway(GatewayProcess):
         headers = {} if position is None else {"Last-Event-ID": position}
         return Copy(self.follow(path, headers=headers, **options))
 
+    def disconnect(self) -> None:
+        """Close every client."""
+        while self._taps:
+            self._taps.pop().close()
+
 
 class Copy:
     """What a client holds that applies the frames in order."""

@@ -61,10 +61,11 @@ def gateway(
 
 
 @pytest.fixture
-def rows(streams: Streams, gateway: QueryGateway, fresh: str) -> Rows:
+def rows(streams: Streams, gateway: QueryGateway, fresh: str) -> Iterator[Rows]:
     found = Rows(streams, fresh)
     found.put(1, 3, *KEYS)
-    return found
+    yield found
+    gateway.disconnect()
 
 
 def test_rows_that_match_come_then_ready_then_what_enters_changes_and_leaves(gateway: QueryGateway, rows: Rows) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -157,3 +159,52 @@ def test_streams_survive_the_loss_of_redis(
     assert command(second, "PATCH", held, add=["k2"]).status_code == 200
     copy.until({"k0", "k2"})
     assert command(second, "GET", {"id": "s-not-one-of-them"}).status_code == 404
+
+
+async def churn(gateway: QueryGateway, paths: list[str]) -> None:
+    """Connect to each path, wait for the end of the snapshot on every other one, and leave."""
+
+    async def one(number: int, path: str) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+        await reader.readuntil(b"event: ready" if number % 2 else b"\r\n\r\n")
+        writer.transport.abort()
+
+    for first in range(0, len(paths), 100):
+        await asyncio.gather(*(one(number, path) for number, path in enumerate(paths[first : first + 100])))
+
+
+def test_thousands_of_connects_and_disconnects_leave_nothing(
+    gateways: tuple[QueryGateway, QueryGateway], streams: Streams, redis_server: RedisServer, examples: int
+) -> None:
+    first, second = gateways
+    for gateway in gateways:
+        gateway.disconnect()
+    client = redis.Redis.from_url(redis_server.url)
+
+    def left() -> dict[str, float]:
+        found: dict[str, float] = {
+            "keys": len(list(client.scan_iter(f"{streams.log.prefix}:stream*", count=1000))),
+            "queries": len(list(client.scan_iter(f"{streams.log.prefix}:*:quer*", count=1000))),
+            "channels": len(client.pubsub_channels(f"{streams.log.prefix}:*")),
+            "commands": len(commands(streams)),
+        }
+        for number, gateway in enumerate(gateways):
+            found[f"descriptors {number}"] = len(os.listdir(f"/proc/{gateway.process.pid}/fd"))  # noqa: PTH208
+            for name in ("tasks", "followers", "channels", "queries", "streams", 'connections{surface="sse"}'):
+                found[f"{name} {number}"] = gateway.metric(f"tailrace_gateway_{name}")
+        return found
+
+    eventually(lambda: left()["commands"] == 0 and left()["keys"] == 0, "what other tests have left has expired")
+    before = left()
+    kinds: list[dict[str, Any]] = [{"keys": ["k0", "k1"]}, {"where": "n > 2"}, {}]
+    for _ in range(examples):
+        made = [opened(first, streams, ttl=5, **kinds[n % 3]) for n in range(30)]
+        for stream in made:
+            command(second, "POST", stream, "/begin")
+        paths = [stream["events"] for stream in made] * 15 + [f"/views/{streams.log.view}/events?where=n%3E1"] * 50
+        asyncio.run(churn(first, paths[::2]))
+        asyncio.run(churn(second, paths[1::2]))
+        for stream in made[::2]:
+            command(second, "DELETE", stream)
+    eventually(lambda: left() == before, "everything is as before")

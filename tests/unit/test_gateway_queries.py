@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from query_model import ModelClient, ModelGateway, ModelStore
+from tailrace.gateway.query_upkeep import find_lost
 from tailrace.gateway.wire import Framing
 
 PARTITIONS = 2
@@ -113,7 +114,7 @@ async def quiet(gateway: ModelGateway, clients: list[ModelClient]) -> None:
     gateway.deliver()
     for _ in range(400):
         await asyncio.sleep(0.0005)
-        await gateway.queries._check()
+        await find_lost(list(gateway.queries._parts.values()), gateway.queries._matches, 0.0)
         if all(client.ready for client in clients) and all(
             client.held == gateway.store.members() and client.subscription.live for client in clients
         ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.query_course import Course, Verdict
 from tailrace.gateway.query_frames import QueryFrames
 from tailrace.gateway.recent import Recent
-from tailrace.gateway.update import Update
+from tailrace.gateway.update import Update, sizes
 from tailrace.gateway.wire import Framing, Wire
 from tailrace.queries import Predicate
 from tailrace.store.message import Message
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 # Members whose offsets are kept per query, so that what was missed can be told without a reset.
 MOST_HELD = 100_000
-# Updates that wait for clients that are behind, in bytes.
+# Updates of a query that wait for clients that are behind, in bytes.
 MOST_RECENT = 32 * 1024 * 1024
 
 
@@ -87,6 +88,8 @@ class FollowedQuery:
             return False
         if verdict is Verdict.NEXT:
             event = message.event
+            if not self.clock and event.timestamp > 0:
+                self._metrics.delay.observe(max(0.0, time.time() - event.timestamp / 1000))
             if course.advance(message):
                 self.tell(partition, event.key, event.value, event.offset, settled=message.settled)
             else:
@@ -114,7 +117,16 @@ class FollowedQuery:
 
     def too_many(self) -> bool:
         """Whether there are more members than are kept."""
-        return sum(len(course.held or ()) for course in self.courses) > self._most_held
+        return self.held_count() > self._most_held
+
+    def held_count(self) -> int:
+        """How many members' offsets are kept."""
+        return sum(len(course.held or ()) for course in self.courses)
+
+    def forget_recent(self) -> None:
+        """Keep nothing for clients that are behind: they read from the store what they have missed."""
+        self.flush()
+        self.recent.clear(self._flushed)
 
     def flush(self) -> None:
         """Write what has changed since the last flush to every client that reads, all of it at once."""
@@ -236,14 +248,8 @@ class FollowedQuery:
         return chunk(events) if framing is Framing.CHUNKED else events
 
     def _count(self, updates: Iterable[Update], framing: Framing, receivers: int) -> None:
-        sizes = {"row": [0, 0], "gone": [0, 0]}
-        for update in updates:
-            found = sizes[update.kind]
-            found[0] += 1
-            found[1] += len(update.message() if framing is Framing.SOCKET else update.event())
-        for kind, (count, size) in sizes.items():
-            if count:
-                self._metrics.sent(kind, count * receivers, size * receivers, framing.surface)
+        for kind, (count, size) in sizes(updates, socket=framing is Framing.SOCKET).items():
+            self._metrics.sent(kind, count * receivers, size * receivers, framing.surface)
 
 
 def _write_all(wires: tuple[Wire, ...], data: bytes) -> None:

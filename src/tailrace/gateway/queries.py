@@ -11,7 +11,6 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Iterator
 from functools import partial
 
 from tailrace.commands import Command, Stream
@@ -23,6 +22,7 @@ from tailrace.gateway.predicates import Predicates
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.query_mending import PAGE, Mending
 from tailrace.gateway.query_subscription import QuerySubscription
+from tailrace.gateway.query_upkeep import bound, find_lost
 from tailrace.gateway.resume import rebuilt
 from tailrace.gateway.timing import Timing
 from tailrace.queries import Predicate
@@ -180,7 +180,7 @@ class Queries:
             self._tend(time.monotonic())
             if time.monotonic() - checked >= self._timing.sweep:
                 try:
-                    await self._check()
+                    await find_lost(list(self._parts.values()), self._matches, self._timing.late)
                 except Unavailable as error:
                     log.debug("queries=unchecked error=%r", str(error))
                 checked = time.monotonic()
@@ -234,21 +234,7 @@ class Queries:
                 held.refreshed = now
                 self._commanding.later(held.stream, self._command("refresh", held.stream, held.followed))
 
-    async def _check(self) -> None:
-        """Ask the store for the number of each query's last message, and read those that did not come."""
-        parts = list(self._parts.values())
-        asked = [(p.followed.view.name, p.partition, p.followed.view.lineage, p.followed.query) for p in parts]
-        heads = await self._matches.heads(asked) if asked else []
-        behind = [
-            (part, head)
-            for part, head in zip(parts, heads, strict=True)
-            if head is not None and part.course.live and head.number > part.course.number
-        ]
-        if behind:
-            await asyncio.sleep(self._timing.late)
-        for part, head in behind:
-            if part.course.live and head.number > part.course.number:
-                part.read()
+        bound(self.followed())
 
     def _command(self, command: str, stream: str, followed: FollowedQuery) -> Command:
         expires = int((time.time() + self._timing.lease) * 1000)
@@ -259,9 +245,9 @@ class Queries:
             asyncio.get_running_loop().call_soon(self.flush)
         self._changed[followed] = None
 
-    def followed(self) -> Iterator[FollowedQuery]:
+    def followed(self) -> list[FollowedQuery]:
         """Every query that is followed here."""
-        return iter([held.followed for held in self._held.values()])
+        return [held.followed for held in self._held.values()]
 
 
 def _name(followed: FollowedQuery) -> _Name:

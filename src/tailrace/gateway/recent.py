@@ -17,7 +17,7 @@ class Recent:
     def __init__(self, most: int) -> None:
         self._most = most
         self._updates: dict[bytes, Update] = {}
-        self._bytes = 0
+        self.bytes = 0
         self._floor = 0
 
     def __len__(self) -> int:
@@ -27,13 +27,13 @@ class Recent:
         """Note an update; it takes the place of an earlier one of its key."""
         before = self._updates.pop(update.key, None)
         if before is not None:
-            self._bytes -= before.size
+            self.bytes -= before.size
         self._updates[update.key] = update
-        self._bytes += update.size
-        while self._bytes > self._most:
+        self.bytes += update.size
+        while self.bytes > self._most:
             oldest = next(iter(self._updates))
             self._floor = self._updates[oldest].seq
-            self._bytes -= self._updates.pop(oldest).size
+            self.bytes -= self._updates.pop(oldest).size
 
     def knows(self, seq: int) -> bool:
         """Whether everything since an update is here."""
@@ -51,9 +51,9 @@ class Recent:
         return found
 
     def clear(self, seq: int) -> None:
-        """Forget everything up to an update: nobody is behind."""
+        """Forget everything up to an update: nobody is behind, or all must read."""
         self._updates.clear()
-        self._bytes, self._floor = 0, seq
+        self.bytes, self._floor = 0, seq
 
     def _after(self, seq: int) -> Iterator[Update]:
         for update in reversed(self._updates.values()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tailrace.gateway.query_frames import QueryFrames
 
 
@@ -46,3 +48,12 @@ class Update:
         if self._message is None:
             self._message = self._frames.message(self.key, self.value, self.partition, self.offset)
         return self._message
+
+
+def sizes(updates: Iterable[Update], *, socket: bool) -> dict[str, tuple[int, int]]:
+    """How many frames of each kind there are, and of how many bytes."""
+    found: dict[str, tuple[int, int]] = {}
+    for update in updates:
+        count, size = found.get(update.kind, (0, 0))
+        found[update.kind] = (count + 1, size + len(update.message() if socket else update.event()))
+    return found

@@ -27,7 +27,7 @@ class AsyncWriter:
         self._timeout = timeout
         self._producer: Producer | None = None
         self._checked = False
-        self._checking = asyncio.Lock()
+        self._checking: asyncio.Task[None] | None = None
         self._closed = threading.Event()
 
     async def put(self, key: str, value: bytes | None) -> None:
@@ -36,11 +36,7 @@ class AsyncWriter:
         A write that is cancelled may have been made.
         """
         if not self._checked:
-            # Asked for, because a client waits half a minute for a topic that nobody has made.
-            async with self._checking:
-                if not self._checked:
-                    await asyncio.to_thread(self._check)
-                    self._checked = True
+            await self._check_once()
         loop = asyncio.get_running_loop()
         done: asyncio.Future[str | None] = loop.create_future()
 
@@ -65,6 +61,21 @@ class AsyncWriter:
     async def close(self) -> None:
         """Write nothing more; what is under way has failed."""
         self._drop()
+
+    async def _check_once(self) -> None:
+        """See that the topic is there: a client would wait half a minute for one that nobody has made.
+
+        All who wait share one answer, so that an outage is told to all of them after the same time.
+        """
+        if self._checking is None:
+            self._checking = asyncio.create_task(asyncio.to_thread(self._check))
+        checking = self._checking
+        try:
+            await asyncio.shield(checking)
+            self._checked = True
+        finally:
+            if checking.done() and self._checking is checking:
+                self._checking = None
 
     def _check(self) -> None:
         try:
