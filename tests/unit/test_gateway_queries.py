@@ -121,7 +121,7 @@ async def quiet(gateway: ModelGateway, clients: list[ModelClient]) -> None:
             return
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     history=steps,
     clock=st.booleans(),
