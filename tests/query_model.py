@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ from tailrace.store.reader import Reader
 from tailrace.store.row import Row
 
 LINEAGE = "4be1a27c"
-TIMING = Timing(poll=0.001, patience=0.005, sweep=0.01, late=0.005, lease=60, linger=0.05)
+TIMING = Timing(poll=0.001, patience=5.0, sweep=0.01, late=0.005, lease=60, linger=0.05)
 
 
 @dataclass
@@ -54,10 +55,13 @@ class ModelStore:
         self.clock = clock
         self.page = page
         self.queue: list[tuple[bytes, Message]] = []
+        self.saved: dict[int, Part] = {}
+        self.changelog: dict[int, tuple[int, dict[bytes, Row]]] = {}
         self.versions = 0
 
     def put(self, number: int, key: bytes, present: bool) -> None:
         """One change, evaluated in the same step where the query is being evaluated."""
+        self._restore(number)
         part = self.parts[number]
         part.offset += 1
         before = part.rows.pop(key, None)
@@ -72,6 +76,7 @@ class ModelStore:
 
     def tick(self, number: int, key: bytes) -> None:
         """A row leaves, or comes back, by the clock: no offset says so."""
+        self._restore(number)
         part = self.parts[number]
         if not self.clock or part.ready is None or key not in part.rows:
             return
@@ -83,6 +88,22 @@ class ModelStore:
             part.held[key] = row.offset
             self._publish(number, Event(ROW, key, 1, row.version, row.offset, 0, row.value), settled=True)
 
+    def save(self, number: int) -> None:
+        """What a rollback brings back."""
+        if number not in self.changelog:
+            self.saved[number] = deepcopy(self.parts[number])
+
+    def roll_back(self, number: int) -> None:
+        """The store is as it was saved, and says so, until a materializer restores it."""
+        if number in self.saved and number not in self.changelog:
+            self.changelog[number] = (self.parts[number].offset, self.parts[number].rows)
+            self.parts[number] = deepcopy(self.saved[number])
+
+    def _restore(self, number: int) -> None:
+        if number in self.changelog:
+            self.interrupt(number)
+            self.parts[number].offset, self.parts[number].rows = self.changelog.pop(number)
+
     def interrupt(self, number: int) -> None:
         """Another instance opens the partition: nothing is evaluated until `settle`."""
         part = self.parts[number]
@@ -92,12 +113,14 @@ class ModelStore:
 
     def lose(self, number: int) -> None:
         """The store loses the query: it begins from nothing with the next `settle`."""
+        self._restore(number)
         part = self.parts[number]
         part.ready, part.until, part.horizon = None, -2, -2
         part.held, part.left, part.number = {}, {}, part.number + 1000
 
     def settle(self, number: int) -> None:
         """The scan is through."""
+        self._restore(number)
         part = self.parts[number]
         if part.ready is not None:
             return

@@ -25,7 +25,7 @@ faults = st.one_of(
     st.tuples(st.just("drop"), some),
     st.tuples(st.just("repeat"), some),
     st.tuples(st.just("swap"), some),
-    st.tuples(st.sampled_from(["interrupt", "lose", "settle", "settle"]), part),
+    st.tuples(st.sampled_from(["interrupt", "lose", "settle", "settle", "save", "roll_back"]), part),
     st.tuples(st.just("recovered")),
     st.tuples(st.just("tick"), part, key),
 )
@@ -60,8 +60,13 @@ async def run(history: list[tuple[Any, ...]], *, clock: bool, most_held: int, mo
         elif kind == "swap" and rest[0] + 1 < len(store.queue):
             at: int = rest[0]
             store.queue[at], store.queue[at + 1] = store.queue[at + 1], store.queue[at]
-        elif kind in ("interrupt", "lose", "settle"):
+        elif kind in ("interrupt", "lose", "settle", "save"):
             getattr(store, str(kind))(rest[0])
+        elif kind == "roll_back":
+            store.roll_back(rest[0])
+            # A store that starts again has dropped the link.
+            store.queue.clear()
+            gateway.queries.recovered()
         elif kind == "recovered":
             gateway.queries.recovered()
         elif kind == "pause" and client is not None and not client.wire.paused:

@@ -112,7 +112,7 @@ class QueryJoining:
                     )
                 except Unavailable:
                     page = NotReady()
-                if not isinstance(page, NotReady):
+                if isinstance(page, matches.Reset) or (isinstance(page, Members) and _fits(followed, partition, page)):
                     break
                 await asyncio.sleep(self._timing.poll)
             if isinstance(page, matches.Reset):
@@ -149,7 +149,7 @@ class QueryJoining:
                 )
             except Unavailable:
                 page = NotReady()
-            if isinstance(page, Members) and page.generation == view.generation:
+            if isinstance(page, Members) and _fits(followed, partition, page):
                 return page
             await asyncio.sleep(self._timing.poll)
 
@@ -177,6 +177,12 @@ class QueryJoining:
         if count:
             follower.wire.send(frames)
             self._metrics.sent(kind, count, len(frames), follower.wire.framing.surface)
+
+
+def _fits(followed: FollowedQuery, partition: int, page: Members) -> bool:
+    """Whether a page is of the build that is followed, and of a store that has come as far as other clients have."""
+    reached = followed.courses[partition].offset
+    return page.generation == followed.view.generation and (reached is None or page.offset >= reached)
 
 
 async def _writable(wire: Wire) -> None:

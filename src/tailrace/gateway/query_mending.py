@@ -53,6 +53,7 @@ class Mending:
         self._early: list[Message] = []
         self._again = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._impatient: float | None = None
 
     @property
     def course(self) -> Course:
@@ -141,11 +142,25 @@ class Mending:
         if isinstance(found, NotReady) or found.reason == "generation":
             # Another build is served: the catalog will say so, and then all of this is begun again.
             return False
+        first = await self._page_after(None)
+        if first is None or self._is_behind(first):
+            return False
         if course.held is not None:
-            first = await self._page_after(None)
-            return first is not None and await self._compare(first)
+            return await self._compare(first)
         self._reset(found)
         return False
+
+    def _is_behind(self, page: Members) -> bool:
+        """Whether a store has not come as far as clients were told: it was rolled back, and is about to be restored.
+
+        After a while it is believed: the changelog has lost what they saw.
+        """
+        clock = asyncio.get_running_loop().time
+        if self.course.offset is None or page.offset >= self.course.offset:
+            self._impatient = None
+            return False
+        self._impatient = self._impatient or clock() + self._timing.patience
+        return clock() < self._impatient
 
     async def _begin(self) -> bool:
         """Note where the partition is, and who its members are."""

@@ -20,12 +20,17 @@ async def find_lost(parts: Sequence[Mending], matches: Matches, late: float) -> 
     Raises Unavailable.
     """
     asked = [(p.followed.view.name, p.partition, p.followed.view.lineage, p.followed.query) for p in parts]
+    taken = [part.course.number for part in parts]
     heads = await matches.heads(asked) if asked else []
-    behind = [
-        (part, head.number)
-        for part, head in zip(parts, heads, strict=True)
-        if head is not None and part.course.live and head.number > part.course.number
-    ]
+    behind = []
+    for part, head, number in zip(parts, heads, taken, strict=True):
+        if head is None or not part.course.live:
+            continue
+        if head.number < number:
+            # The store was rolled back, and numbers what comes as it did before.
+            part.read()
+        elif head.number > part.course.number:
+            behind.append((part, head.number))
     if behind:
         await asyncio.sleep(late)
     for part, number in behind:
