@@ -134,7 +134,7 @@ class GatewayProcess:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         values = {setting.name: setting.default for setting in TABLE}
-        values |= {"redis": redis, "host": "127.0.0.1", "port": str(self.port), **(settings or {})}
+        values |= {"redis": redis, "host": "127.0.0.1", "port": str(self.port), "kafka": "none", **(settings or {})}
         command = [sys.executable, "-c", _MAIN, app, json.dumps(values), json.dumps({**TIMING, **timing})]
         self._taps: list[Tap | SocketTap] = []
         self.log = directory / f"gateway-{self.port}.log"
@@ -221,6 +221,7 @@ class Tap:
     def __post_init__(self) -> None:
         self.comments = 0
         self.retry: str | None = None
+        self.last_id: str | None = None  # of a block without an event
         self.ended = False
         self._raw = b""
         self._body = b""
@@ -258,7 +259,8 @@ class Tap:
                 continue
             fields = dict(line.split(": ", 1) for line in lines)
             if "event" not in fields:
-                self.retry = fields["retry"]
+                self.retry = fields.get("retry", self.retry)
+                self.last_id = fields.get("id", self.last_id)
                 continue
             return Frame(fields["event"], fields.get("id"), json.loads(fields["data"]))
 
@@ -274,6 +276,18 @@ class Tap:
         block = self._block()
         assert block == ":", f"expected a keep-alive, got {block!r}"
         self.comments += 1
+
+    def idle(self) -> bool:
+        """Whether a keep-alive comes before any frame; `retry` may."""
+        while (block := self._block()) is not None and block.startswith("retry"):
+            pass
+        return block == ":"
+
+    def json(self) -> Any:
+        """The body of an answer that is not a stream."""
+        while len(self._raw) < int(self.head["content-length"]):
+            self._receive()
+        return json.loads(self._raw)
 
     def rest(self) -> Iterable[str]:
         """What is left of the stream, up to its end."""

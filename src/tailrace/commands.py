@@ -1,7 +1,7 @@
 """Commands: what clients ask for, as records of the topic `tailrace.<app>.commands`.
 
     key    the id of a stream
-    value  {"format":1,"command":"open","stream":{"id":…,"view":…,"keys":[…],"where":…,"begun":…,"expires":…}},
+    value  {"format":1,"command":"open","stream":{"id":…,"view":…,"keys":[…],"where":…,"begun":…,"expires":…,"ttl":…}},
            or null: the stream has ended
 
 Each record holds the whole stream as it is after the command, so the newest one per key is enough: the topic is
@@ -18,6 +18,8 @@ FORMAT = 1
 COMMANDS = ("open", "begin", "add", "remove", "refresh")
 # What a whole view is, as a query.
 EVERY_ROW = "true"
+# How long a stream that nobody uses is kept where its client does not say, in seconds.
+TTL = 60
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Stream:
     """What one client follows: some keys, a query, or a whole view where both are None.
 
     `begun` says that its client has asked for the snapshot. `expires` is when it ends unless it is refreshed, in ms
-    since 1970.
+    since 1970; `ttl` for how many seconds a refresh is good.
     """
 
     id: str
@@ -34,6 +36,7 @@ class Stream:
     where: str | None
     begun: bool
     expires: int
+    ttl: int = TTL
 
     @property
     def query(self) -> str | None:
@@ -82,6 +85,7 @@ def decode_command(key: str, value: bytes) -> Command:
         where=None if held.get("where") is None else _of(held, "where", str),
         begun=_of(held, "begun", bool),
         expires=_of(held, "expires", int),
+        ttl=TTL if held.get("ttl") is None else _of(held, "ttl", int),
     )
     if stream.id != key:
         raise NotACommand(f"expected the record key to be the stream's id {stream.id[:40]!r}, got {key[:40]!r}")

@@ -44,8 +44,8 @@ TABLE = (
         "kafka",
         "text",
         "localhost:9092",
-        "Kafka bootstrap servers, separated by commas.",
-        ("pipeline", "materializer", "status", "rebuild"),
+        "Kafka bootstrap servers, separated by commas; `none` for a gateway that serves keys and feeds alone.",
+        ("pipeline", "materializer", "gateway", "status", "rebuild"),
     ),
     Setting(
         "redis",

@@ -1,1 +1,1 @@
-"""The gateway: store → clients. It knows Redis only, and the app only from the catalog there."""
+"""The gateway: store → clients. It knows the app only from the catalog in Redis; to Kafka it writes commands."""

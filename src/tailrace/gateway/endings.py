@@ -41,7 +41,11 @@ class Dropping(Protocol):
 
 
 def end(subscription: Subscription, problem: Problem, ending: Ending) -> None:
-    """End a subscription that can't go on: a WebSocket loses it alone, Server-Sent Events end with it."""
+    """End a subscription that can't go on: a WebSocket loses it alone, Server-Sent Events end with it.
+
+    One that belongs to a stream ends as the stream's.
+    """
+    subscription = getattr(subscription, "outer", None) or subscription
     wire = subscription.wire
     if wire.socket:
         if wire.session is not None:

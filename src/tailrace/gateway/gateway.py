@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from tailrace.commands import commands_topic
 from tailrace.gateway.access_hook import Access, Identity
+from tailrace.gateway.commanding import Commanding
 from tailrace.gateway.feed_hub import FeedHub
+from tailrace.gateway.held_streams import HeldStreams
 from tailrace.gateway.hub import SLOTS, Hub
 from tailrace.gateway.joining import Joining
+from tailrace.gateway.kept_streams import KeptStreams
 from tailrace.gateway.known import Known
 from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.predicates import Predicates
 from tailrace.gateway.problems import Problem
+from tailrace.gateway.queries import Queries
+from tailrace.gateway.query_joining import QueryJoining
 from tailrace.gateway.reads import Reads
 from tailrace.gateway.requests import Follow
+from tailrace.gateway.stream_subscription import StreamSubscription
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.sweep import Sweep
 from tailrace.gateway.timing import Timing
 from tailrace.gateway.wire import Wire
+from tailrace.kafka.async_writer import AsyncWriter
+from tailrace.kafka.commands_topic import CommandsReader
 from tailrace.store.channels import Channels
 from tailrace.store.listening import Listening
+from tailrace.store.matches import Matches
 from tailrace.store.reader import Reader, Unavailable
+from tailrace.store.streams import Streams
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +52,7 @@ class Gateway:
     `followers` makes subscriptions, by the type of the request: each part puts its own in.
     """
 
-    def __init__(self, app: str, redis: str, prefix: str, timing: Timing) -> None:
+    def __init__(self, app: str, redis: str, prefix: str, timing: Timing, kafka: str = "") -> None:
         self.app = app
         self.timing = timing
         self.access: Access | None = None
@@ -51,10 +64,24 @@ class Gateway:
         self.hub = Hub(self.channels, self.reader.channel, self.metrics)
         self.reads = Reads(self.reader)
         self.joining = Joining(self.hub, self.channels, self.reads, self.known, self.metrics, timing)
+        commands = AsyncWriter(kafka, commands_topic(app), "commands") if kafka else None
+        self.commanding = Commanding(commands)
+        self.matches = Matches(self.reader.servers, prefix)
+        self.predicates = Predicates()
+        self.queries = Queries(
+            self.channels, self.matches, self.known, self.predicates, self.commanding, self.metrics, timing
+        )
+        self.query_joining = QueryJoining(self.queries, self.matches, self.reader, self.metrics, timing)
+        streams = Streams(self.reader.servers, prefix)
+        topic = partial(CommandsReader, kafka, app) if kafka else None
+        self.kept_streams = KeptStreams(streams, self.commanding, topic)
+        self.held_streams = HeldStreams(self.channels, self.kept_streams, self._may_add, timing.sweep)
         self.sweep = Sweep(self.hub, self.reader, self.metrics, timing.sweep)
         self.listening = Listening(redis, prefix, uuid4().hex, lease=timing.lease)
         channel = self.listening.channel
         self.feeds = FeedHub(self.channels, self.listening, channel, self.known, self.metrics, timing)
+        self.metrics.watch("queries", "Distinct queries that are followed.", lambda: len(self.queries))
+        self.metrics.watch("streams", "Clients' streams that have a connection here.", lambda: len(self.held_streams))
         self.metrics.link_up.set_function(lambda: self.channels.up)
         self._catalog_channel = self.reader.catalog_channel()
         self._catalog_changed = asyncio.Event()
@@ -69,6 +96,8 @@ class Gateway:
                 self.channels.run,
                 self.sweep.run,
                 self.feeds.run,
+                self.queries.run,
+                self.held_streams.run,
                 self._follow_catalog,
                 self._keep_alive,
                 self._end_slow,
@@ -81,6 +110,7 @@ class Gateway:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self.commanding.close()
             await self.reader.close()
             await self.listening.close()
 
@@ -101,10 +131,18 @@ class Gateway:
         """Take no more streams, and end those there are."""
         await self.hub.drain(self.timing.grace)
 
+    def _may_add(self, held: StreamSubscription, keys: Sequence[bytes]) -> None:
+        if self.access is not None:
+            self.access.may_follow_keys(held.wire.identity, held.stream.view, keys)
+
     def _receive(self, channel: bytes, data: bytes) -> None:
         if channel == self._catalog_channel:
             self._catalog_changed.set()
-        elif not self.feeds.deliver(channel, data):
+        elif not (
+            self.feeds.deliver(channel, data)
+            or self.queries.deliver(channel, data)
+            or self.held_streams.deliver(channel)
+        ):
             self.hub.deliver(channel, data)
 
     def _recovered(self) -> None:
@@ -114,6 +152,8 @@ class Gateway:
         self.hub.doubt()
         self.sweep.hurry()
         self.feeds.hurry()
+        self.queries.recovered()
+        self.held_streams.recovered()
 
     async def _follow_catalog(self) -> None:
         while True:
@@ -122,6 +162,7 @@ class Gateway:
                 changed = self.known.load(await self.reader.catalog())
                 self.joining.rebuild(changed)
                 self.feeds.refresh()
+                self.queries.rebuild(changed)
                 partitions = self.known.partitions()
                 stored = await self.reader.stored(partitions) if partitions else []
                 names = [(view, partition) for view, partition, _ in partitions]

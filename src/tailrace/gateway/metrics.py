@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -80,6 +80,10 @@ class Metrics:
         )
         self._store = _StoreCollector(known)
         registry.register(self._store)
+
+    def watch(self, name: str, meaning: str, count: Callable[[], float]) -> None:
+        """Show how many of something there are now."""
+        Gauge(f"tailrace_gateway_{name}", meaning, registry=self.registry).set_function(count)
 
     def opened(self, surface: str) -> None:
         """Count a connection."""

@@ -14,6 +14,9 @@ from tailrace.store.keys import default_prefix
 
 log = logging.getLogger(__name__)
 
+# A gateway for keys and feeds alone.
+NO_KAFKA = "none"
+
 
 def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     """Serve the views of an app until SIGTERM or SIGINT, then drain. `timing` is for tests: settings have the rest.
@@ -21,7 +24,14 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     Raises SettingError, before anything is served, for an address that can't be listened on.
     """
     timing = timing or Timing(grace=settings.seconds("drain"), slow=settings.seconds("slow-client"))
-    gateway = Gateway(app, settings.text("redis"), settings.text("prefix") or default_prefix(app), timing)
+    kafka = settings.values.get("kafka", NO_KAFKA)
+    gateway = Gateway(
+        app,
+        settings.text("redis"),
+        settings.text("prefix") or default_prefix(app),
+        timing,
+        kafka="" if kafka == NO_KAFKA else kafka,
+    )
     gateway.feeds.limit = settings.number("feed-backlog")
     listener = _listener(settings.text("host"), settings.number("port"))
     # Connections inherit it: a peer that vanished is found by what was written to it last, a keep-alive at the latest.

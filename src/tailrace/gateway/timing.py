@@ -20,6 +20,9 @@ class Timing:
     `slow`: who has read nothing of what waits for it for this long is gone, or as good as.
     `lease`: how long the clients of feeds stay registered when a gateway dies; refreshed in a third of it, within which
     an event that pub/sub lost is made up for, too.
+    `query_lease`: how long a query is evaluated for a gateway that has died; refreshed three times as often.
+    `linger`: how long a query is followed after its last client has left, so that who comes back finds it complete.
+    `late`: how long a message may take that a read has shown to be published, before it is taken for lost.
     """
 
     keep_alive: float = 15.0
@@ -30,3 +33,6 @@ class Timing:
     grace: float = 5.0
     slow: float = 60.0
     lease: float = LEASE
+    query_lease: float = 60.0
+    linger: float = 30.0
+    late: float = 0.5

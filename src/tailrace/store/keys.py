@@ -4,6 +4,8 @@ All keys of one changelog partition share the hash tag `{view:partition}`, so th
 node of a cluster:
 
     tailrace:movies:catalog                              hash    record key of the catalog topic → JSON
+    tailrace:movies:stream:<id>                          hash    revision, stream; and channel, one message per change
+    tailrace:movies:streams                              string  that a gateway looks for streams that Redis has lost
     tailrace:movies:{rating-averages:0}:rows             hash    key → generation version offset timestamp json
     tailrace:movies:{rating-averages:0}:gone             hash    key → generation version offset timestamp
     tailrace:movies:{rating-averages:0}:expiries         zset    key → when its row expires, in ms since 1970
@@ -106,6 +108,16 @@ def _stem(prefix: str, view: str, partition: int) -> bytes:
 def catalog_key(prefix: str) -> str:
     """The hash that the catalog topic is copied to; also the channel that says it has changed."""
     return f"{prefix}:catalog"
+
+
+def stream_key(prefix: str, stream: str) -> bytes:
+    """The hash of a client's stream; also the channel that says it has changed."""
+    return f"{prefix}:stream:{stream}".encode()
+
+
+def search_key(prefix: str) -> bytes:
+    """What says that a gateway looks for lost streams, or has just done so."""
+    return f"{prefix}:streams".encode()
 
 
 def default_prefix(app: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ class Members:
 
     `rows` are all members, or those that are newer than what was asked for; `left` are keys that have left since then,
     with the offset at which they did. `number` is that of the last message that was published before.
+    Of a page, `next` says where the next one begins; None where there is none.
     """
 
     offset: int
@@ -24,6 +26,26 @@ class Members:
     number: int
     rows: dict[bytes, Row]
     left: dict[bytes, int]
+    next: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """As `Members`, with the offsets of the members' rows alone."""
+
+    offset: int
+    generation: int
+    number: int
+    held: dict[bytes, int]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How far a query is in a partition: complete, of a generation, up to the message with a number."""
+
+    generation: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,40 +70,91 @@ class Matches:
 
     def __init__(self, servers: AsyncServers, prefix: str) -> None:
         self._prefix = prefix
+        self._servers = servers
         self._members = AsyncScript(servers, script_text("members"))
 
-    async def snapshot(self, view: str, partition: int, lineage: str, query: str) -> Members | NotReady:
-        """All members of a query in a partition."""
-        result = await self._read(view, partition, lineage, query, b"", b"")
+    async def snapshot(
+        self, view: str, partition: int, lineage: str, query: str, *, page: int | None = None, most: int | None = None
+    ) -> Members | NotReady:
+        """All members of a query in a partition; or at most so many, from where the page before has ended.
+
+        Pages are each of their own moment: who has every message after the first one's has seen everything.
+        """
+        arguments = [b"", b"", _text(page), _text(most), b"rows"]
+        result = await self._read(view, partition, lineage, query, arguments)
         return _members(result) if result[0] == b"members" else NotReady()
 
     async def suffix(
-        self, view: str, partition: int, lineage: str, query: str, generation: int, after: int
+        self,
+        view: str,
+        partition: int,
+        lineage: str,
+        query: str,
+        generation: int,
+        after: int,
+        *,
+        most: int | None = None,
     ) -> Members | NotReady | Reset:
-        """What has changed for who has seen everything of a generation up to the offset `after`."""
-        result = await self._read(view, partition, lineage, query, b"%d" % generation, b"%d" % after)
+        """What has changed for who has seen everything of a generation up to the offset `after`.
+
+        With `most`, it is the first page of the members, and everything that has left; `snapshot` has the next pages.
+        """
+        arguments = [b"%d" % generation, b"%d" % after, b"", _text(most), b"rows"]
+        result = await self._read(view, partition, lineage, query, arguments)
         if result[0] == b"reset":
             return Reset(result[1].decode())
         return _members(result) if result[0] == b"members" else NotReady()
+
+    async def offsets(
+        self, view: str, partition: int, lineage: str, query: str, *, page: int | None = None, most: int | None = None
+    ) -> Offsets | NotReady:
+        """As `snapshot`, without the rows."""
+        result = await self._read(view, partition, lineage, query, [b"", b"", _text(page), _text(most), b"offsets"])
+        if result[0] != b"members":
+            return NotReady()
+        _, offset, generation, number, held, _, following = result
+        return Offsets(int(offset), int(generation), int(number), _scores(held), int(following) if following else None)
+
+    async def heads(self, asked: Sequence[tuple[str, int, str, str]]) -> list[Head | None]:
+        """How far each (view, partition, lineage, query) is; None where it is not complete."""
+        names = [QueryNames(self._prefix, view, partition).of(query).query for view, partition, _, query in asked]
+        found: list[Head | None] = [None] * len(asked)
+        for numbers in await self._servers.together(names):
+            async with self._servers.at(names[numbers[0]]) as redis:
+                pipeline = redis.pipeline(transaction=False)
+                for n in numbers:
+                    pipeline.hmget(cast(str, names[n]), ["lineage", "generation", "sent", "ready"])
+                answers = await pipeline.execute()
+            for n, (lineage, generation, sent, ready) in zip(numbers, answers, strict=True):
+                if ready is not None and lineage == asked[n][2].encode():
+                    found[n] = Head(int(generation), int(sent))
+        return found
 
     def channel(self, view: str, partition: int, lineage: str, query: str) -> bytes:
         """The channel that the messages of a query are published on."""
         return QueryNames(self._prefix, view, partition).channel(lineage, query)
 
-    async def _read(
-        self, view: str, partition: int, lineage: str, query: str, generation: bytes, after: bytes
-    ) -> list[Any]:
+    async def _read(self, view: str, partition: int, lineage: str, query: str, arguments: Sequence[bytes]) -> list[Any]:
         names, held = partition_keys(self._prefix, view, partition), QueryNames(self._prefix, view, partition).of(query)
         keys = [names.position, names.rows, held.query, held.matches, held.left]
-        return cast(list[Any], await self._members(keys=keys, args=[lineage, generation, after]))
+        return cast(list[Any], await self._members(keys=keys, args=[lineage, *arguments]))
 
 
 def _members(result: list[Any]) -> Members:
-    _, offset, generation, number, rows, left = result
+    _, offset, generation, number, rows, left, following = result
     return Members(
         int(offset),
         int(generation),
         int(number),
         {key: unpack(row) for key, row in zip(rows[::2], rows[1::2], strict=True)},
-        {key: int(score) for key, score in zip(left[::2], left[1::2], strict=True)},
+        _scores(left),
+        int(following) if following else None,
     )
+
+
+def _scores(found: list[bytes]) -> dict[bytes, int]:
+    return {key: int(score) for key, score in zip(found[::2], found[1::2], strict=True)}
+
+
+def _text(number: int | None) -> bytes:
+    return b"" if number is None else b"%d" % number

@@ -33,6 +33,11 @@ class Reader:
         self._prefix = prefix
         self._servers = AsyncServers(url)
 
+    @property
+    def servers(self) -> AsyncServers:
+        """The connections, for other reads of the same store; they are closed here."""
+        return self._servers
+
     async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
         """What keys of one partition hold, all read at one moment."""
         names = partition_keys(self._prefix, view, partition)

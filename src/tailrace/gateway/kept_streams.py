@@ -1,0 +1,194 @@
+"""Streams of clients: any gateway serves any step of any of them.
+
+Each step is written to the commands topic, which survives the loss of Redis, and then to Redis, which every gateway
+reads. A stream that Redis does not have is looked for on the topic, by one gateway at a time, and then all that were
+lost are written back. One whose time has passed gets the record that ends it from a gateway that has used it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from tailrace.commands import Command, NotACommand, Stream, decode_command
+from tailrace.errors import TailraceError
+from tailrace.gateway.commanding import Commanding
+from tailrace.gateway.problems import Problem, unavailable
+from tailrace.store.reader import Unavailable
+from tailrace.store.streams import Kept, Streams
+
+# What the id of a client's stream begins with.
+CLIENTS = "s-"
+# How long a search for lost streams may take, and how long after one the next may be, in ms.
+_SEARCH, _REST = 30_000, 5_000
+_ATTEMPTS = 20
+_RETRY = 5.0
+
+
+class Topic(Protocol):
+    """Reads the commands topic from its start: `tailrace.kafka.commands_topic.CommandsReader`."""
+
+    def read_whole(self) -> dict[str, bytes]:
+        """The newest value per stream."""
+
+    def close(self) -> None:
+        """Close the reader."""
+
+
+class KeptStreams:
+    """Reads and changes streams; raises a Problem, or Unavailable where Redis is away.
+
+    `topic` opens a reader of the commands topic; None where the gateway knows no Kafka.
+    """
+
+    def __init__(self, store: Streams, commanding: Commanding, topic: Callable[[], Topic] | None) -> None:
+        self.store = store
+        self._commanding = commanding
+        self._topic = topic
+        self._ends: list[tuple[float, str]] = []
+        self._watched: set[str] = set()
+
+    async def open(self, view: str, keys: tuple[str, ...] | None, where: str | None, ttl: int) -> Stream:
+        """A new stream."""
+        id = CLIENTS + secrets.token_urlsafe(18)
+        stream = Stream(id, view, keys, where, begun=False, expires=_expires(ttl), ttl=ttl)
+        opened = Command("open", stream)
+        await self._commanding.write(opened)
+        await self.store.put(id, None, opened.encode(), ttl * 1000)
+        self._watch(id, ttl)
+        return stream
+
+    async def get(self, id: str, *, keep: bool = False) -> Stream:
+        """A stream; used, and so kept for its time from now on, where told."""
+        kept = await self._found(id)
+        stream = _decoded(id, kept)
+        if keep:
+            await self.store.get(id, keep=stream.ttl * 1000)
+            self._watch(id, stream.ttl)
+            return replace(stream, expires=_expires(stream.ttl))
+        return replace(stream, expires=int(time.time() * 1000) + kept.left)
+
+    async def change(self, id: str, command: str, change: Callable[[Stream], Stream]) -> Stream:
+        """Do something to a stream; `change` may raise a Problem, and may be called again."""
+        for _ in range(_ATTEMPTS):
+            kept = await self._found(id)
+            before = _decoded(id, kept)
+            stream = replace(change(before), expires=_expires(before.ttl))
+            done = Command(command, stream)
+            await self._commanding.write(done)
+            if await self.store.put(id, kept.revision, done.encode(), stream.ttl * 1000):
+                self._watch(id, stream.ttl)
+                return stream
+        raise unavailable("busy stream", "Ask again: others were changing the stream at the same time.", stream=id)
+
+    async def end(self, id: str) -> None:
+        """End a stream."""
+        for _ in range(_ATTEMPTS):
+            kept = await self._found(id)
+            await self._commanding.end(id)
+            if await self.store.put(id, kept.revision, None, _decoded(id, kept).ttl * 1000):
+                return
+        raise unavailable("busy stream", "Ask again: others were changing the stream at the same time.", stream=id)
+
+    async def refresh(self, stream: Stream, *, command: bool = True) -> Stream | None:
+        """Keep a stream that has a connection here, also one that Redis has lost; None where it has ended."""
+        kept = await self.store.get(stream.id, keep=stream.ttl * 1000)
+        if kept is None:
+            stream = replace(stream, expires=_expires(stream.ttl))
+            await self.store.put(stream.id, None, Command("refresh", stream).encode(), stream.ttl * 1000)
+        elif kept.text is None:
+            return None
+        else:
+            stream = replace(_decoded(stream.id, kept), expires=_expires(stream.ttl))
+        self._watch(stream.id, stream.ttl)
+        if command:
+            self._commanding.later(stream.id, Command("refresh", stream))
+        return stream
+
+    async def tend(self) -> None:
+        """Write the end of streams whose time has passed."""
+        now = time.monotonic()
+        while self._ends and self._ends[0][0] <= now:
+            _, id = heapq.heappop(self._ends)
+            self._watched.discard(id)
+            try:
+                kept = await self.store.get(id)
+            except Unavailable:
+                self._watch(id, _RETRY)
+                raise
+            if kept is None:
+                self._commanding.later(id, None)
+            elif kept.text is not None:
+                self._watch(id, kept.left / 1000)
+
+    def __len__(self) -> int:
+        return len(self._watched)
+
+    async def _found(self, id: str) -> Kept:
+        kept = await self.store.get(id)
+        if kept is None and id.startswith(CLIENTS):
+            await self._search()
+            kept = await self.store.get(id)
+        if kept is None or kept.text is None:
+            raise Problem(
+                404,
+                "unknown stream",
+                expected="the id of a stream that is in use",
+                got=id[:100],
+                remedy="It has ended, or nobody was connected for its ttl: open another with POST /streams.",
+            )
+        return kept
+
+    async def _search(self) -> None:
+        """Write back what Redis has lost, or wait for who does."""
+        if self._topic is None:
+            return
+        if not await self.store.search(_SEARCH):
+            for _ in range(_SEARCH // 100):
+                if not await self.store.is_searching():
+                    return
+                await asyncio.sleep(0.1)
+            return
+        try:
+            records = await asyncio.to_thread(self._read)
+        except TailraceError as error:
+            await self.store.searched(1)
+            raise unavailable(
+                "Kafka is unavailable", "Ask again in a moment; if it lasts, see whether Kafka runs.", got=str(error)
+            ) from None
+        now = int(time.time() * 1000)
+        for id, value in records.items():
+            try:
+                stream = decode_command(id, value).stream
+            except NotACommand:
+                continue
+            if id.startswith(CLIENTS) and stream.expires > now:
+                await self.store.put(id, None, value, stream.expires - now)
+        await self.store.searched(_REST)
+
+    def _read(self) -> dict[str, bytes]:
+        reader = self._topic() if self._topic is not None else None
+        if reader is None:
+            return {}
+        try:
+            return reader.read_whole()
+        finally:
+            reader.close()
+
+    def _watch(self, id: str, seconds: float) -> None:
+        if id not in self._watched:
+            self._watched.add(id)
+            heapq.heappush(self._ends, (time.monotonic() + seconds + 1, id))
+
+
+def _expires(ttl: int) -> int:
+    return int(time.time() * 1000) + ttl * 1000
+
+
+def _decoded(id: str, kept: Kept) -> Stream:
+    return decode_command(id, kept.text or b"").stream

@@ -1,0 +1,76 @@
+"""How far one partition of a query was followed here, decided without I/O.
+
+Messages of a query are numbered per partition. One with the next number is applied; one that leaves a gap, or comes
+from a store that does not know of the position here, says that something was missed, and then the store is read.
+
+A read may take several pages, each of its own moment. The course then goes on from the number of the first page, and
+`known` says up to which number a page has told everything about a key: an older message about it would go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from tailrace.store.message import READY, Message
+
+
+class Verdict(Enum):
+    """What a message is: the next one; one that was known; or the sign that something was missed."""
+
+    NEXT = "next"
+    OLD = "old"
+    MISSED = "missed"
+
+
+class Course:
+    """Position and number of one partition.
+
+    `live` says that every message since the last read was taken in. `offset` is None before the first read. `held` has
+    the offset of each member's row, as far as clients were told; None where there are too many to keep.
+    """
+
+    __slots__ = ("_known", "_until", "generation", "held", "live", "number", "offset")
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        self.live = False
+        self.offset: int | None = None
+        self.number = -1
+        self.held: dict[bytes, int] | None = {}
+        self._known: Mapping[bytes, int] = {}
+        self._until = -1
+
+    def judge(self, message: Message) -> Verdict:
+        """What a message is; `ready` may repeat a number, where the store was rolled back."""
+        event = message.event
+        if not self.live or self.offset is None or event.generation != self.generation:
+            return Verdict.MISSED
+        if event.kind == READY:
+            fits = message.number == self.number + 1 and self.offset <= event.version
+            return Verdict.NEXT if fits else Verdict.MISSED
+        if message.number <= self.number:
+            return Verdict.OLD
+        return Verdict.NEXT if message.number == self.number + 1 else Verdict.MISSED
+
+    def advance(self, message: Message) -> bool:
+        """Take in the next message; True where it says something that no read has told."""
+        event = message.event
+        self.number = message.number
+        if message.settled:
+            self.offset = event.offset if self.offset is None else max(self.offset, event.offset)
+        told = self._known.get(event.key, -1) >= message.number
+        if self.number >= self._until:
+            self._known, self._until = {}, -1
+        return event.kind != READY and not told
+
+    def restart(self, offset: int, number: int, known: Mapping[bytes, int], until: int) -> None:
+        """Go on from a read: the moment of its first page, what its pages have told, and the number of the last."""
+        self.offset, self.number = offset, number
+        self._known, self._until = (known, until) if until > number else ({}, -1)
+        self.live = True
+
+    def forget(self) -> None:
+        """Nothing is known any more of what clients were told."""
+        self.live, self.offset, self.number = False, None, -1
+        self.held, self._known, self._until = {}, {}, -1

@@ -1,0 +1,56 @@
+"""What a position is worth to a query over all partitions of a view, decided without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tailrace.gateway.known import KnownView
+from tailrace.gateway.query_frames import NO_BUILD
+from tailrace.gateway.resume import Fresh, Later, Reset
+from tailrace.position import Position
+from tailrace.store import matches
+
+_WHY = {
+    "clock": "what comes and goes by the clock has no position",
+    "horizon": "it is no longer known what has left the query since",
+    "break": "the store was rolled back to before the position",
+    "ahead": "the store has not come as far as the position",
+    "generation": "the position is of another build of the view",
+}
+
+
+@dataclass(frozen=True)
+class Since:
+    """The client has seen everything up to these offsets, one for each partition of the view."""
+
+    offsets: Mapping[int, int]
+
+
+def query_entry(text: str | None, view: KnownView) -> Fresh | Since | Later | Reset:
+    """How a client that sent this position comes in.
+
+    A partition that the position does not name held nothing then: everything of it is newer.
+    """
+    if not text:
+        return Fresh()
+    position = Position.parse(text)
+    if position is None:
+        return Reset("unreadable", "expected the id of an earlier frame as the position, got something else")
+    if position.lineage != view.lineage:
+        return Reset("foreign", "the position belongs to another view or to an earlier changelog of this one")
+    if position.generation == NO_BUILD:
+        return Reset("query", "the connection ended before everything had been sent")
+    if position.generation > view.generation:
+        return Later(position.generation)
+    if position.generation < view.generation:
+        got, expected = position.generation, view.generation
+        return Reset("generation", f"the position is of generation {got}, the view of {expected}")
+    if any(partition >= view.partitions for partition in position.offsets):
+        return Reset("foreign", f"the position names a partition that the view does not have: it has {view.partitions}")
+    return Since({number: position.offsets.get(number, -1) for number in range(view.partitions)})
+
+
+def refused(reset: matches.Reset) -> Reset:
+    """What a client is told whose position the store can't honour."""
+    return Reset("query", _WHY.get(reset.reason, reset.reason))

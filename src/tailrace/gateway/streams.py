@@ -1,0 +1,214 @@
+"""The control API: streams that a client opens, connects to, begins, changes and ends, each step on any gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from tailrace.commands import TTL, Stream
+from tailrace.gateway.access_hook import Identity
+from tailrace.gateway.follow_query import prepare_query
+from tailrace.gateway.following import LastId, LastIdHeader, event_stream
+from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.key_subscription import KeySubscription
+from tailrace.gateway.problems import Problem, unavailable
+from tailrace.gateway.requests import MAX_KEYS, FollowQuery, FollowStream
+from tailrace.gateway.sockets import serve
+from tailrace.gateway.stream_subscription import Inner, StreamSubscription
+from tailrace.gateway.subscription import Subscription
+from tailrace.gateway.views import known_view
+from tailrace.gateway.wire import Wire
+from tailrace.store.reader import Unavailable
+
+LONGEST_TTL = 86_400
+
+Id = Annotated[str, Path(description="The id of a stream, as `POST /streams` gave it.", max_length=100)]
+Keys = Annotated[list[str], Field(max_length=MAX_KEYS)]
+
+
+class NewStream(BaseModel):
+    """What a stream follows: some keys of a view, a query, or the whole view where neither is given."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    view: str = Field(description="The name of a view.", examples=["rating-averages"])
+    keys: Keys | None = Field(None, description="The keys to follow.", examples=[["362", "71"]])
+    where: str | None = Field(None, description="A query: the text after SQL's WHERE.", examples=["rating > 8"])
+    ttl: int = Field(TTL, ge=5, le=LONGEST_TTL, description="Seconds that it is kept while nobody is connected.")
+
+
+class Changes(BaseModel):
+    """Keys that a stream is to follow from now on, and keys that it is not."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    add: Keys = Field(default_factory=list)
+    remove: Keys = Field(default_factory=list)
+
+
+class StreamShown(BaseModel):
+    """A stream. `expires` is when it ends unless somebody uses it, in ms since 1970."""
+
+    id: str
+    view: str
+    keys: list[str] | None
+    where: str | None
+    begun: bool
+    ttl: int
+    expires: int
+    events: str = Field(description="The path of its Server-Sent Events.")
+    ws: str = Field(description="The path of its WebSocket.")
+
+
+def register(gateway: Gateway) -> None:
+    """Let clients follow streams."""
+
+    async def make(stream: Stream, wire: Wire, id: str | None, position: str | None) -> Inner:
+        if stream.keys is None:
+            asked = FollowQuery(id, stream.view, stream.where, position)
+            return (await prepare_query(gateway, asked, wire.identity))(wire)
+        view, keys = known_view(gateway, stream.view), [key.encode() for key in stream.keys]
+        _check_keys(gateway, wire.identity, stream.view, keys)
+        return KeySubscription(gateway.joining, wire, view, keys, id=id, position=position, growing=True)
+
+    async def follow_stream(follow: FollowStream, identity: Identity | None) -> Callable[[Wire], Subscription]:
+        stream = await _asked(lambda: gateway.kept_streams.get(follow.stream, keep=True))
+        query = await _check(gateway, identity, stream)
+
+        def made(wire: Wire) -> Subscription:
+            return StreamSubscription(gateway.held_streams, wire, follow.id, stream, query, follow.position, make)
+
+        return made
+
+    gateway.followers[FollowStream] = follow_stream
+
+
+def sockets(gateway: Gateway) -> list[BaseRoute]:
+    """The WebSocket of a stream: subscribed to it from the start, under its id."""
+
+    async def endpoint(websocket: WebSocket) -> None:
+        id = websocket.path_params["id"]
+        await serve(gateway, websocket, FollowStream(id, id, websocket.query_params.get("position")))
+
+    return [WebSocketRoute("/streams/{id}/ws", endpoint)]
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes of streams."""
+    routes = APIRouter(tags=["streams"])
+    kept = gateway.kept_streams
+
+    @routes.post("/streams", summary="Open a stream", status_code=201, response_model=StreamShown)
+    async def open_stream(request: Request, new: NewStream) -> Response:
+        """Say what is to be followed; connect to `events` or `ws`, then ask for the snapshot with `begin`."""
+        if new.keys is not None and new.where is not None:
+            raise Problem(400, "keys and where", expected="keys or where", got="both", remedy="Leave one out.")
+        keys = None if new.keys is None else tuple(dict.fromkeys(new.keys))
+        stream = Stream("", new.view, keys, new.where, begun=False, expires=0, ttl=new.ttl)
+        await _check(gateway, _identity(request), stream)
+        return _shown(await _asked(lambda: kept.open(new.view, keys, new.where, new.ttl)), 201)
+
+    @routes.get("/streams/{id}", summary="Show a stream", response_model=StreamShown)
+    async def show_stream(id: Id) -> Response:
+        """What a stream follows, whether it has begun, and when it ends unless somebody uses it."""
+        return _shown(await _asked(lambda: kept.get(id)))
+
+    @routes.post("/streams/{id}/begin", summary="Ask for the snapshot of a stream", response_model=StreamShown)
+    async def begin_stream(id: Id) -> Response:
+        """Its connections get the rows, `ready`, then updates. Asking again changes nothing."""
+        return _shown(await _asked(lambda: kept.change(id, "begin", lambda stream: replace(stream, begun=True))))
+
+    @routes.patch("/streams/{id}", summary="Add and remove keys of a stream", response_model=StreamShown)
+    async def change_stream(request: Request, id: Id, changes: Changes) -> Response:
+        """The rows of added keys come while the stream is live; removed ones get `gone`."""
+        before = await _asked(lambda: kept.get(id))
+        _check_keys(gateway, _identity(request), before.view, [key.encode() for key in changes.add])
+        command = "remove" if changes.remove and not changes.add else "add"
+        return _shown(await _asked(lambda: kept.change(id, command, lambda stream: changed(stream, changes))))
+
+    @routes.delete("/streams/{id}", summary="End a stream", status_code=204, response_class=Response)
+    async def end_stream(id: Id) -> Response:
+        """Its connections get `close` with `gone`."""
+        await _asked(lambda: kept.end(id))
+        return Response(status_code=204, headers={"Cache-Control": "no-store"})
+
+    @routes.get("/streams/{id}/events", summary="Connect to a stream", response_class=Response, response_model=None)
+    async def follow_events(
+        request: Request, id: Id, last_event_id: LastId = None, last_event_id_header: LastIdHeader = None
+    ) -> Response:
+        """Server-Sent Events of a stream; nothing comes before it has begun."""
+        follow = FollowStream(None, id, last_event_id_header or last_event_id)
+        return await event_stream(gateway, request, follow)
+
+    routes.add_api_route(
+        "/streams/{id}/events", follow_events, methods=["HEAD"], include_in_schema=False, response_model=None
+    )
+    return routes
+
+
+def changed(stream: Stream, changes: Changes) -> Stream:
+    """A stream with keys added and removed; a key in both is removed. Raises a Problem where it is not about keys."""
+    if stream.keys is None:
+        raise Problem(
+            400,
+            "not a stream of keys",
+            expected="a stream that was opened with keys",
+            got="a query" if stream.where is not None else "a whole view",
+            remedy="Open another stream with the query that you want.",
+        )
+    removed = set(changes.remove)
+    keys = tuple(key for key in dict.fromkeys((*stream.keys, *changes.add)) if key not in removed)
+    if len(keys) > MAX_KEYS:
+        raise Problem(400, "too many keys", expected=f"at most {MAX_KEYS}", got=len(keys), remedy="Use a query.")
+    return replace(stream, keys=keys)
+
+
+async def _check(gateway: Gateway, identity: Identity | None, stream: Stream) -> str | None:
+    """Raise a Problem where a client may not follow a stream, or can't; returns what its query is named by."""
+    view = known_view(gateway, stream.view)
+    if stream.keys is not None:
+        _check_keys(gateway, identity, stream.view, [key.encode() for key in stream.keys])
+        return None
+    filter = None if gateway.access is None else gateway.access.query_filter(identity, stream.view)
+    _, predicate = await gateway.predicates.parse(view, stream.where, filter)
+    return predicate.digest
+
+
+def _check_keys(gateway: Gateway, identity: Identity | None, view: str, keys: Sequence[bytes]) -> None:
+    if gateway.access is not None:
+        gateway.access.may_follow_keys(identity, view, keys)
+
+
+async def _asked(what: Callable[[], Any]) -> Any:
+    try:
+        return await what()
+    except Unavailable as error:
+        raise unavailable(
+            "Redis is unavailable", "Ask again in a moment; if it lasts, see whether Redis runs.", got=str(error)[:200]
+        ) from None
+
+
+def _identity(request: Request) -> Identity | None:
+    found: Identity | None = request.scope.get("state", {}).get("identity")
+    return found
+
+
+def _shown(stream: Stream, status: int = 200) -> Response:
+    path = f"/streams/{stream.id}"
+    shown = StreamShown(
+        id=stream.id,
+        view=stream.view,
+        keys=None if stream.keys is None else list(stream.keys),
+        where=stream.where,
+        begun=stream.begun,
+        ttl=stream.ttl,
+        expires=stream.expires,
+        events=f"{path}/events",
+        ws=f"{path}/ws",
+    )
+    return JSONResponse(shown.model_dump(), status, {"Cache-Control": "no-store"})

@@ -1,0 +1,210 @@
+"""The control API through real gateways, a materializer, Kafka and Redis: any gateway serves any step of any stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from materializing import ready, running
+from query_gateway import Copy, QueryGateway
+from running import eventually
+from streaming import Streams
+from tailrace.dev.broker import Broker
+from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.commands_topic import CommandsReader
+
+KEYS = [f"k{n}" for n in range(6)]
+
+
+def row(key: str, n: int) -> bytes:
+    return json.dumps({"k": key, "n": n, "s": "a"}).encode()
+
+
+@pytest.fixture(scope="module")
+def streams(broker: Broker) -> Streams:
+    return Streams(broker, "streams")
+
+
+@pytest.fixture(scope="module")
+def gateways(
+    streams: Streams, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[QueryGateway, QueryGateway]]:
+    """Two gateways beside a running materializer."""
+    streams.log.put_many((key.encode(), 1, row(key, 3)) for key in KEYS)
+    directory = tmp_path_factory.mktemp("gateways")
+    with running(streams.log, redis_server.url) as materializer:
+        ready(materializer)
+        pair = [QueryGateway(directory, streams, redis_server.url, query_lease=6, linger=1) for _ in range(2)]
+        for gateway in pair:
+            gateway.wait_ready()
+        yield pair[0], pair[1]
+        for gateway in pair:
+            gateway.close()
+
+
+def opened(gateway: QueryGateway, streams: Streams, **what: Any) -> dict[str, Any]:
+    answer = httpx.post(f"{gateway.url}/streams", json={"view": streams.log.view, **what}, timeout=30)
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def connected(gateway: QueryGateway, stream: dict[str, Any], position: str | None = None) -> Copy:
+    headers = {} if position is None else {"Last-Event-ID": position}
+    return Copy(gateway.follow(stream["events"], headers=headers))
+
+
+def command(gateway: QueryGateway, method: str, stream: dict[str, Any], path: str = "", **body: Any) -> httpx.Response:
+    return httpx.request(method, f"{gateway.url}/streams/{stream['id']}{path}", json=body or None, timeout=30)
+
+
+def commands(streams: Streams) -> dict[str, bytes]:
+    reader = CommandsReader(streams.log.broker.address, streams.log.app)
+    try:
+        return reader.read_whole()
+    finally:
+        reader.close()
+
+
+def test_a_stream_opened_on_one_gateway_is_connected_to_on_another_and_begun_on_the_first(
+    gateways: tuple[QueryGateway, QueryGateway], streams: Streams
+) -> None:
+    first, second = gateways
+    stream = opened(first, streams, where="n > 2")
+    assert stream["begun"] is False and stream["ttl"] == 60
+    copy = connected(second, stream)
+    copy.tap.comment()  # nothing comes before it has begun
+    assert command(first, "POST", stream, "/begin").json()["begun"] is True
+    copy.ready()
+    assert set(copy.rows) >= {"k0", "k1"}
+    shown = command(second, "GET", stream).json()
+    assert shown["where"] == "n > 2" and shown["begun"] and shown["expires"] > 0
+    copy.close()
+    back = connected(first, stream, copy.position)
+    assert [frame.event for frame in back.ready()] == ["ready"]
+
+
+def test_keys_are_added_and_removed_while_a_stream_is_live(
+    gateways: tuple[QueryGateway, QueryGateway], streams: Streams
+) -> None:
+    first, second = gateways
+    stream = opened(first, streams, keys=["k0", "k1"])
+    command(second, "POST", stream, "/begin")
+    copy = connected(first, stream)
+    copy.ready()
+    assert set(copy.rows) == {"k0", "k1"}
+    assert command(second, "PATCH", stream, add=["k2", "k1", "later"], remove=["k0"]).json()["keys"] == [
+        "k1",
+        "k2",
+        "later",
+    ]
+    copy.until({"k1", "k2"})
+    streams.log.put(b"later", 1, row("later", 1))
+    copy.until({"k1", "k2", "later"})
+    command(second, "PATCH", stream, remove=["later", "k1", "k2"])
+    copy.until(set())
+    refused = command(first, "PATCH", opened(first, streams), add=["k0"])
+    assert refused.status_code == 400 and "whole view" in refused.text
+
+
+def test_a_stream_that_is_deleted_ends_its_connections_and_its_record(
+    gateways: tuple[QueryGateway, QueryGateway], streams: Streams
+) -> None:
+    first, second = gateways
+    stream = opened(first, streams)
+    command(first, "POST", stream, "/begin")
+    copy = connected(first, stream)
+    copy.ready()
+    assert stream["id"] in commands(streams)
+    assert command(second, "DELETE", stream).status_code == 204
+    frame = copy.tap.frame()
+    assert (frame.event, frame.data["reason"]) == ("close", "gone")
+    assert command(first, "GET", stream).status_code == 404
+    assert command(second, "DELETE", stream).status_code == 404
+    assert stream["id"] not in commands(streams)
+
+
+def test_a_stream_that_nobody_uses_expires_and_leaves_no_record(
+    gateways: tuple[QueryGateway, QueryGateway], streams: Streams
+) -> None:
+    first, second = gateways
+    unused, used = opened(first, streams, ttl=5), opened(first, streams, keys=["k0"], ttl=5)
+    copy = connected(second, used)
+    eventually(lambda: command(first, "GET", unused).status_code == 404, "the unused one has expired")
+    eventually(lambda: unused["id"] not in commands(streams), "its record has ended")
+    command(first, "POST", used, "/begin")
+    copy.ready()
+    assert command(first, "GET", used).status_code == 200
+
+
+def test_streams_survive_the_loss_of_redis(
+    gateways: tuple[QueryGateway, QueryGateway], streams: Streams, redis_server: RedisServer
+) -> None:
+    first, second = gateways
+    held, left = opened(first, streams, keys=["k0"]), opened(first, streams, keys=["k1"])
+    command(first, "POST", held, "/begin")
+    copy = connected(first, held)
+    copy.ready()
+    client = redis.Redis.from_url(redis_server.url)
+    for name in client.scan_iter(f"{streams.log.prefix}:stream*"):
+        client.delete(name)
+    assert command(second, "GET", left).json()["keys"] == ["k1"]
+    assert command(second, "PATCH", held, add=["k2"]).status_code == 200
+    copy.until({"k0", "k2"})
+    assert command(second, "GET", {"id": "s-not-one-of-them"}).status_code == 404
+
+
+async def churn(gateway: QueryGateway, paths: list[str]) -> None:
+    """Connect to each path, wait for the end of the snapshot on every other one, and leave."""
+
+    async def one(number: int, path: str) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+        await reader.readuntil(b"event: ready" if number % 2 else b"\r\n\r\n")
+        writer.transport.abort()
+
+    for first in range(0, len(paths), 100):
+        await asyncio.gather(*(one(number, path) for number, path in enumerate(paths[first : first + 100])))
+
+
+def test_thousands_of_connects_and_disconnects_leave_nothing(
+    gateways: tuple[QueryGateway, QueryGateway], streams: Streams, redis_server: RedisServer, examples: int
+) -> None:
+    first, second = gateways
+    for gateway in gateways:
+        gateway.disconnect()
+    client = redis.Redis.from_url(redis_server.url)
+
+    def left() -> dict[str, float]:
+        found: dict[str, float] = {
+            "keys": len(list(client.scan_iter(f"{streams.log.prefix}:stream*", count=1000))),
+            "queries": len(list(client.scan_iter(f"{streams.log.prefix}:*:quer*", count=1000))),
+            "channels": len(client.pubsub_channels(f"{streams.log.prefix}:*")),
+            "commands": len(commands(streams)),
+        }
+        for number, gateway in enumerate(gateways):
+            found[f"descriptors {number}"] = len(os.listdir(f"/proc/{gateway.process.pid}/fd"))  # noqa: PTH208
+            for name in ("tasks", "followers", "channels", "queries", "streams", 'connections{surface="sse"}'):
+                found[f"{name} {number}"] = gateway.metric(f"tailrace_gateway_{name}")
+        return found
+
+    eventually(lambda: left()["commands"] == 0 and left()["keys"] == 0, "what other tests have left has expired")
+    before = left()
+    kinds: list[dict[str, Any]] = [{"keys": ["k0", "k1"]}, {"where": "n > 2"}, {}]
+    for _ in range(examples):
+        made = [opened(first, streams, ttl=5, **kinds[n % 3]) for n in range(30)]
+        for stream in made:
+            command(second, "POST", stream, "/begin")
+        paths = [stream["events"] for stream in made] * 15 + [f"/views/{streams.log.view}/events?where=n%3E1"] * 50
+        asyncio.run(churn(first, paths[::2]))
+        asyncio.run(churn(second, paths[1::2]))
+        for stream in made[::2]:
+            command(second, "DELETE", stream)
+    eventually(lambda: left() == before, "everything is as before")

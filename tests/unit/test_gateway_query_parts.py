@@ -1,0 +1,119 @@
+"""The parts of followed queries: entries, recent updates, texts of clients, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tailrace.catalog import Column
+from tailrace.commands import Stream
+from tailrace.gateway.known import KnownView
+from tailrace.gateway.predicates import Predicates
+from tailrace.gateway.problems import Problem
+from tailrace.gateway.query_entry import Since, query_entry
+from tailrace.gateway.query_frames import QueryFrames
+from tailrace.gateway.recent import Recent
+from tailrace.gateway.resume import Fresh, Later, Reset
+from tailrace.gateway.streams import Changes, changed
+from tailrace.gateway.update import Update
+
+VIEW = KnownView("v", "4be1a27c", 2, 2, (Column("k", "bigint"),), (Column("k", "bigint"), Column("s", "string")))
+FRAMES = QueryFrames(VIEW, "5f0e61c2a9d3b417")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, Fresh()),
+        ("", Fresh()),
+        ("4be1a27c.2.0-7.1-9", Since({0: 7, 1: 9})),
+        ("4be1a27c.2.1-9", Since({0: -1, 1: 9})),
+        ("4be1a27c.2", Since({0: -1, 1: -1})),
+        ("4be1a27c.3.0-7", Later(3)),
+    ],
+)
+def test_a_position_says_for_every_partition_what_was_seen(text: str | None, expected: object) -> None:
+    assert query_entry(text, VIEW) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("what", "unreadable"),
+        ("00000000.2.0-7", "foreign"),
+        ("4be1a27c.2.7-1", "foreign"),
+        ("4be1a27c.1.0-7", "generation"),
+        ("4be1a27c.0", "query"),
+    ],
+)
+def test_a_position_that_can_not_be_used_is_reset_with_the_reason(text: str, reason: str) -> None:
+    entry = query_entry(text, VIEW)
+    assert isinstance(entry, Reset) and entry.reason == reason
+
+
+def test_frames_of_both_surfaces_say_the_same() -> None:
+    assert FRAMES.event(b"7", b'{"k":7}') == b'event: row\ndata: {"k":7}\n\n'
+    assert FRAMES.event(b"7", b'{\n"k":7}') == b'event: row\ndata: {\ndata: "k":7}\n\n'
+    assert FRAMES.event(b"7", None) == b'event: gone\ndata: {"k":7}\n\n'
+    assert FRAMES.identified(FRAMES.event(b"7", None), {1: 9, 0: 3}) == (
+        b'event: gone\ndata: {"k":7}\nid: 4be1a27c.2.0-3.1-9\n\n'
+    )
+    assert FRAMES.message(b"7", b'{"k":7}', 1, 9)[2:] == (
+        b'{"type":"row","view":"v","query":"5f0e61c2a9d3b417","key":"7","position":"4be1a27c.2.1-9","row":{"k":7}}'
+    )
+    assert FRAMES.message(b"7", None, 1, None)[2:] == (
+        b'{"type":"gone","view":"v","query":"5f0e61c2a9d3b417","key":"7"}'
+    )
+
+
+def update(seq: int, key: bytes) -> Update:
+    return Update(FRAMES, seq, 0, key, b"{}", seq)
+
+
+def test_recent_updates_are_the_newest_of_each_key_in_order_and_the_oldest_are_forgotten() -> None:
+    recent = Recent(3 * update(0, b"a").size)
+    for seq, key in enumerate((b"a", b"b", b"a", b"c"), start=1):
+        recent.put(update(seq, key))
+    assert [(one.seq, one.key) for one in recent.since(0)] == [(2, b"b"), (3, b"a"), (4, b"c")]
+    assert [one.seq for one in recent.since(3)] == [4] and recent.has(b"a", 2) and not recent.has(b"b", 2)
+    assert recent.knows(0)
+    recent.put(update(5, b"d"))
+    assert recent.knows(2) and not recent.knows(1) and len(recent) == 3
+    recent.clear(5)
+    assert recent.bytes == 0 and recent.since(0) == [] and recent.knows(5) and not recent.knows(4)
+
+
+def parsed(where: str | None, filter: str | None = None) -> tuple[str, str]:
+    text, predicate = asyncio.run(Predicates().parse(VIEW, where, filter))
+    return text, predicate.text
+
+
+def test_a_filter_of_rights_is_added_to_every_query() -> None:
+    assert parsed(None)[0] == "true"
+    assert parsed("k = 1 or k = 2", "s = 'me'")[1] == parsed("s = 'me' and (k = 2 or k = 1)")[1]
+    assert parsed(None, "s = 'me'")[1] == parsed("s = 'me'")[1]
+
+
+@pytest.mark.parametrize("where", ["k = 1) or (true", "true or true) --", "k = 1 or", ")", "", "nothing = 1", "'"])
+def test_a_query_can_not_reach_out_of_its_filter(where: str) -> None:
+    with pytest.raises(Problem) as problem:
+        parsed(where, "s = 'me'")
+    assert problem.value.status == 400 and {"expected", "got", "remedy"} <= problem.value.body.keys()
+
+
+def test_long_queries_are_refused_with_their_limits() -> None:
+    with pytest.raises(Problem) as problem:
+        parsed("k = 1 or " * 4000 + "k = 1")
+    assert problem.value.status == 400
+
+
+def test_keys_are_added_to_and_removed_from_a_stream_of_keys_alone() -> None:
+    stream = Stream("s-1", "v", ("a", "b"), None, True, 0)
+    assert changed(stream, Changes(add=["c", "a"], remove=["b", "x"])).keys == ("a", "c")
+    assert changed(stream, Changes(add=["c"], remove=["c"])).keys == ("a", "b")
+    assert changed(stream, Changes(remove=["a", "b"])).keys == ()
+    for other in (replace(stream, keys=None), replace(stream, keys=None, where="k = 1")):
+        with pytest.raises(Problem):
+            changed(other, Changes(add=["a"]))
