@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import redis
@@ -40,7 +40,7 @@ def store(server: RedisServer, fresh: str) -> Store:
 def new_gateway(server: RedisServer, fresh: str, tmp_path: Path) -> Iterator[NewGateway]:
     started: list[GatewayProcess] = []
 
-    def start(**timing: float) -> GatewayProcess:
+    def start(**timing: Any) -> GatewayProcess:
         started.append(GatewayProcess(tmp_path, server.url, fresh, **timing))
         return started[-1]
 

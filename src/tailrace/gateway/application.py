@@ -14,7 +14,18 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from tailrace import __version__
-from tailrace.gateway import examples, feeds, follow_query, following, sockets, streams, views
+from tailrace.gateway import (
+    documents,
+    examples,
+    feeds,
+    follow_query,
+    following,
+    listings,
+    sockets,
+    streams,
+    topics,
+    views,
+)
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.problems import answer_in_json
 from tailrace.gateway.readiness import readiness
@@ -32,6 +43,7 @@ _TAGS = [
     {"name": "views", "description": "One row per key, always current."},
     {"name": "feeds", "description": "Every event for a client, once and in order."},
     {"name": "streams", "description": "What one client follows, kept by the gateways: any of them serves any step."},
+    {"name": "topics", "description": "Events in: what clients may write to topics that are declared for it."},
     {"name": "operations", "description": "Health and metrics."},
 ]
 # Swagger UI is served from here, so that the documentation works without the internet.
@@ -67,12 +79,15 @@ def application(gateway: Gateway) -> FastAPI:
     follow_query.register(gateway)
     streams.register(gateway)
     app.include_router(following.router(gateway))
+    app.include_router(listings.router(gateway))
     app.include_router(views.router(gateway))
     app.include_router(feeds.router(gateway))
     app.include_router(streams.router(gateway))
+    app.include_router(topics.router(gateway))
     app.router.routes.extend((*sockets.routes(gateway), *streams.sockets(gateway)))
     _add_operations(app, gateway)
     _add_docs(app)
+    documents.add(app, gateway)
     return app
 
 

@@ -30,9 +30,12 @@ from tailrace.gateway.stream_subscription import StreamSubscription
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.sweep import Sweep
 from tailrace.gateway.timing import Timing
+from tailrace.gateway.waits import Waits
 from tailrace.gateway.wire import Wire
 from tailrace.kafka.async_writer import AsyncWriter
 from tailrace.kafka.commands_topic import CommandsReader
+from tailrace.kafka.ends import Ends
+from tailrace.kafka.events_in import EventsIn
 from tailrace.store.channels import Channels
 from tailrace.store.listening import Listening
 from tailrace.store.matches import Matches
@@ -52,7 +55,7 @@ class Gateway:
     `followers` makes subscriptions, by the type of the request: each part puts its own in.
     """
 
-    def __init__(self, app: str, redis: str, prefix: str, timing: Timing, kafka: str = "") -> None:
+    def __init__(self, app: str, redis: str, prefix: str, timing: Timing, *, kafka: str = "") -> None:
         self.app = app
         self.timing = timing
         self.access: Access | None = None
@@ -62,7 +65,11 @@ class Gateway:
         self.reader = Reader(redis, prefix)
         self.channels = Channels(redis, self._receive, self._recovered, ping=timing.ping)
         self.hub = Hub(self.channels, self.reader.channel, self.metrics)
+        self.scanning = self.reader.scanning
         self.reads = Reads(self.reader)
+        self.waits = Waits(self.channels, self.reader.channel)
+        self.ends = Ends(kafka)
+        self.events_in = EventsIn(kafka)
         self.joining = Joining(self.hub, self.channels, self.reads, self.known, self.metrics, timing)
         commands = AsyncWriter(kafka, commands_topic(app), "commands") if kafka else None
         self.commanding = Commanding(commands)
@@ -82,6 +89,7 @@ class Gateway:
         self.feeds = FeedHub(self.channels, self.listening, channel, self.known, self.metrics, timing)
         self.metrics.watch("queries", "Distinct queries that are followed.", lambda: len(self.queries))
         self.metrics.watch("streams", "Clients' streams that have a connection here.", lambda: len(self.held_streams))
+        self.metrics.waits.set_function(lambda: len(self.waits))
         self.metrics.link_up.set_function(lambda: self.channels.up)
         self._catalog_channel = self.reader.catalog_channel()
         self._catalog_changed = asyncio.Event()
@@ -101,6 +109,7 @@ class Gateway:
                 self._follow_catalog,
                 self._keep_alive,
                 self._end_slow,
+                self._wake,
             )
         ]
         try:
@@ -113,6 +122,8 @@ class Gateway:
             await self.commanding.close()
             await self.reader.close()
             await self.listening.close()
+            await asyncio.to_thread(self.events_in.close)
+            await asyncio.to_thread(self.ends.close)
 
     async def prepare(self, follow: Follow, identity: Identity | None) -> Callable[[Wire], Subscription]:
         """What makes the subscription that a client asks for; raises a Problem for one that it can't have."""
@@ -129,6 +140,7 @@ class Gateway:
 
     async def drain(self) -> None:
         """Take no more streams, and end those there are."""
+        self.waits.drain()
         await self.hub.drain(self.timing.grace)
 
     def _may_add(self, held: StreamSubscription, keys: Sequence[bytes]) -> None:
@@ -143,6 +155,7 @@ class Gateway:
             or self.queries.deliver(channel, data)
             or self.held_streams.deliver(channel)
         ):
+            self.waits.hear(channel)
             self.hub.deliver(channel, data)
 
     def _recovered(self) -> None:
@@ -154,6 +167,7 @@ class Gateway:
         self.feeds.hurry()
         self.queries.recovered()
         self.held_streams.recovered()
+        self.waits.wake()
 
     async def _follow_catalog(self) -> None:
         while True:
@@ -163,6 +177,7 @@ class Gateway:
                 self.joining.rebuild(changed)
                 self.feeds.refresh()
                 self.queries.rebuild(changed)
+                self.waits.wake()
                 partitions = self.known.partitions()
                 stored = await self.reader.stored(partitions) if partitions else []
                 names = [(view, partition) for view, partition, _ in partitions]
@@ -174,6 +189,12 @@ class Gateway:
                     await self._catalog_changed.wait()
             except TimeoutError:
                 continue
+
+    async def _wake(self) -> None:
+        """Make up for messages that pub/sub has lost, for requests that wait."""
+        while True:
+            await asyncio.sleep(self.timing.sweep)
+            self.waits.wake()
 
     async def _keep_alive(self) -> None:
         slot = 0

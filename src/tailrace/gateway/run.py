@@ -14,7 +14,7 @@ from tailrace.store.keys import default_prefix
 
 log = logging.getLogger(__name__)
 
-# A gateway for keys and feeds alone.
+# A gateway that serves keys and feeds alone, and takes no events.
 NO_KAFKA = "none"
 
 
@@ -24,14 +24,9 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     Raises SettingError, before anything is served, for an address that can't be listened on.
     """
     timing = timing or Timing(grace=settings.seconds("drain"), slow=settings.seconds("slow-client"))
-    kafka = settings.values.get("kafka", NO_KAFKA)
-    gateway = Gateway(
-        app,
-        settings.text("redis"),
-        settings.text("prefix") or default_prefix(app),
-        timing,
-        kafka="" if kafka == NO_KAFKA else kafka,
-    )
+    prefix = settings.text("prefix") or default_prefix(app)
+    kafka = settings.text("kafka")
+    gateway = Gateway(app, settings.text("redis"), prefix, timing, kafka="" if kafka == NO_KAFKA else kafka)
     gateway.feeds.limit = settings.number("feed-backlog")
     listener = _listener(settings.text("host"), settings.number("port"))
     # Connections inherit it: a peer that vanished is found by what was written to it last, a keep-alive at the latest.
