@@ -23,6 +23,7 @@ from tailrace.gateway import (
     listings,
     sockets,
     streams,
+    tickets,
     topics,
     views,
 )
@@ -44,6 +45,7 @@ _TAGS = [
     {"name": "feeds", "description": "Every event for a client, once and in order."},
     {"name": "streams", "description": "What one client follows, kept by the gateways: any of them serves any step."},
     {"name": "topics", "description": "Events in: what clients may write to topics that are declared for it."},
+    {"name": "access", "description": "Tickets, for clients that can send no token in a header."},
     {"name": "operations", "description": "Health and metrics."},
 ]
 # Swagger UI is served from here, so that the documentation works without the internet.
@@ -84,6 +86,7 @@ def application(gateway: Gateway) -> FastAPI:
     app.include_router(feeds.router(gateway))
     app.include_router(streams.router(gateway))
     app.include_router(topics.router(gateway))
+    app.include_router(tickets.router(gateway))
     app.router.routes.extend((*sockets.routes(gateway), *streams.sockets(gateway)))
     _add_operations(app, gateway)
     _add_docs(app)

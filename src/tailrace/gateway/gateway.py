@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from tailrace.access.limits import Limits
+from tailrace.access.revoked import Revoked
 from tailrace.commands import commands_topic
 from tailrace.gateway.access_hook import Access, Identity
 from tailrace.gateway.commanding import Commanding
@@ -21,11 +23,12 @@ from tailrace.gateway.kept_streams import KeptStreams
 from tailrace.gateway.known import Known
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.predicates import Predicates
-from tailrace.gateway.problems import Problem
+from tailrace.gateway.presence import Presence, Revoking
+from tailrace.gateway.problems import Problem, check_keys
 from tailrace.gateway.queries import Queries
 from tailrace.gateway.query_joining import QueryJoining
 from tailrace.gateway.reads import Reads
-from tailrace.gateway.requests import Follow
+from tailrace.gateway.requests import Follow, FollowKeys
 from tailrace.gateway.stream_subscription import StreamSubscription
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.sweep import Sweep
@@ -40,9 +43,12 @@ from tailrace.store.channels import Channels
 from tailrace.store.listening import Listening
 from tailrace.store.matches import Matches
 from tailrace.store.reader import Reader, Unavailable
+from tailrace.store.revocations import Revocations
 from tailrace.store.streams import Streams
 
 log = logging.getLogger(__name__)
+
+_LIMITS = Limits()
 
 # Looks whether a client may follow what it asks for, and can: raises a Problem that says what was expected. Returns
 # what makes the subscription, which is started once it is there.
@@ -55,10 +61,16 @@ class Gateway:
     `followers` makes subscriptions, by the type of the request: each part puts its own in.
     """
 
-    def __init__(self, app: str, redis: str, prefix: str, timing: Timing, *, kafka: str = "") -> None:
+    def __init__(
+        self, app: str, redis: str, prefix: str, timing: Timing, *, kafka: str = "", limits: Limits = _LIMITS
+    ) -> None:
         self.app = app
         self.timing = timing
         self.access: Access | None = None
+        self.limits = limits
+        self.presence = Presence(limits, timing.grace)
+        self.revoked = Revoked()
+        self.revoking = Revoking(self.presence, self.revoked, Revocations(redis, prefix), timing.sweep)
         self.followers: dict[type[Follow], Factory] = {}
         self.known = Known()
         self.metrics = Metrics(self.known)
@@ -112,6 +124,9 @@ class Gateway:
                 self._wake,
             )
         ]
+        if self.access is not None:
+            self.channels.join(self.revoking.channel)
+            tasks += [asyncio.create_task(_kept_running(part)) for part in (self.revoking.run, self.revoking.follow)]
         try:
             yield
         finally:
@@ -124,9 +139,16 @@ class Gateway:
             await self.listening.close()
             await asyncio.to_thread(self.events_in.close)
             await asyncio.to_thread(self.ends.close)
+            await self.revoking.close()
+            if self.access is not None:
+                await self.access.close()
 
     async def prepare(self, follow: Follow, identity: Identity | None) -> Callable[[Wire], Subscription]:
         """What makes the subscription that a client asks for; raises a Problem for one that it can't have."""
+        if isinstance(follow, FollowKeys):
+            check_keys(self.limits, follow.keys)
+        if self.access is not None:
+            follow = await self.access.narrowed(identity, follow)
         factory = self.followers.get(type(follow))
         if factory is None:
             raise Problem(
@@ -150,6 +172,8 @@ class Gateway:
     def _receive(self, channel: bytes, data: bytes) -> None:
         if channel == self._catalog_channel:
             self._catalog_changed.set()
+        elif channel == self.revoking.channel:
+            self.revoking.hurry()
         elif not (
             self.feeds.deliver(channel, data)
             or self.queries.deliver(channel, data)
@@ -162,6 +186,7 @@ class Gateway:
         if self.channels.connects > 1:
             self.metrics.reconnects.inc()
         self._catalog_changed.set()
+        self.revoking.hurry()
         self.hub.doubt()
         self.sweep.hurry()
         self.feeds.hurry()

@@ -67,11 +67,15 @@ def router(gateway: Gateway) -> APIRouter:
         """
         try:
             known = known_view(gateway, decoded(view, "view"))
+            restriction = None
+            if gateway.access is not None:
+                restriction = gateway.access.seen_filter(request.scope.get("state", {}).get("identity"), known.name)
             found = look_up(
                 gateway,
                 known,
                 decoded(key, "key").encode(),
                 if_none_match,
+                restriction,
                 wait=(wait := wait_seconds(prefer)),
                 at_least=at_least or (),
             )
