@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from tailrace.gateway import examples
 from tailrace.gateway.gateway import Gateway
@@ -26,6 +26,7 @@ def router(gateway: Gateway) -> APIRouter:
         responses=examples.LISTING,
     )
     async def listing(
+        request: Request,
         view: View,
         where: Annotated[
             str | None, Query(description="Which rows: the text after SQL's WHERE.", examples=["rating >= 8"])
@@ -51,7 +52,10 @@ def router(gateway: Gateway) -> APIRouter:
         """
         try:
             known = known_view(gateway, decoded(view, "view"))
-            response = await list_rows(gateway, known, Asked(where, limit, page, after), if_none_match)
+            restriction = None
+            if gateway.access is not None:
+                restriction = gateway.access.row_filter(request.scope.get("state", {}).get("identity"), known.name)
+            response = await list_rows(gateway, known, Asked(where, limit, page, after, restriction), if_none_match)
         except Problem as problem:
             gateway.metrics.listing(problem.status)
             raise
