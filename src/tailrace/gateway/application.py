@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from tailrace import __version__
-from tailrace.gateway import examples, following, sockets, views
+from tailrace.gateway import browser_client, examples, following, sockets, views
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.problems import answer_in_json
 from tailrace.gateway.readiness import readiness
@@ -101,6 +101,7 @@ def _add_operations(app: FastAPI, gateway: Gateway) -> None:
 
 
 def _add_docs(app: FastAPI) -> None:
+    app.include_router(browser_client.router())
     package = files("fastapi_swagger.resources")
     assets: dict[str, Any] = {name: (package / name).read_bytes() for name in _ASSETS}
 
