@@ -188,7 +188,8 @@ class Client:
             await asyncio.sleep(self._wait(verdict, self._attempt, end.retry_after))
             self._attempt += 1
         for subscription in list(self._subscriptions):
-            self._start_stream(subscription)
+            if not subscription.link.held:
+                self._start_stream(subscription)
 
     async def _run_socket(self) -> tuple[End, bool | None]:
         """One socket until it ends; and whether it got through, where it was tried."""
@@ -245,22 +246,22 @@ class Client:
             subscription = self._names.get(name)
             if subscription is None:
                 continue
-            if frame["type"] == "error":
+            if frame.get("type") == "error":
                 self._refuse(subscription, frame)
                 continue
-            if frame["type"] == "ready":
+            if frame.get("type") == "ready":
                 self._attempt = 0
             subscription.take(frame)
 
     def _about(self, frame: Mapping[str, Any]) -> None:
-        if frame["type"] == "authenticated":
+        if frame.get("type") == "authenticated":
             self._credentials.accepted()
             self._stop_renewal()
-            left = frame.get("expires", 0) / 1000 - time.time()
+            left = (frame.get("expires") or 0) / 1000 - time.time()
             if self._credentials.renewable and left > 0:
                 loop = asyncio.get_running_loop()
                 self._renewal = loop.call_later(left * 0.8, lambda: self._task(self._renew()))
-        elif frame["type"] == "error":
+        elif frame.get("type") == "error":
             log.warning("gateway=complains error=%r remedy=%r", frame.get("error"), frame.get("remedy"))
 
     async def _renew(self) -> None:

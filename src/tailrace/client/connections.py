@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,8 @@ from websockets.typing import Subprotocol
 from tailrace.client.again import Verdict, after_close, after_reason, after_status
 from tailrace.client.events import EventParser
 from tailrace.client.subscription import Subscription
+
+log = logging.getLogger(__name__)
 
 _PROTOCOL = Subprotocol("tailrace.v1")
 
@@ -100,6 +103,10 @@ class Socket:
             return _refusal(status, refused.response.headers.get("Retry-After"), body)
         except (OSError, TimeoutError, InvalidHandshake) as error:
             return End(details={"error": str(error) or type(error).__name__}, opened=connected)
+        except (KeyError, TypeError, ValueError) as error:
+            # A frame that is none of the protocol: what came after it can't be trusted, what is held can.
+            log.exception("frame=unreadable")
+            return End(opened=True, details={"error": repr(error)})
         return End(after_close(code), True, details={"code": code, "reason": reason})
 
     async def _write(self, send: Callable[[str], Any]) -> None:
@@ -136,7 +143,7 @@ async def stream(
                             verdict = after_reason(frame.get("reason", ""), retry=frame.get("retry", True))
                             return End(verdict, True, details=frame)
                         subscription.take(frame)
-    except (httpx.HTTPError, ValueError, KeyError) as error:
+    except (httpx.HTTPError, KeyError, TypeError, ValueError) as error:
         return End(opened=connected, details={"error": str(error) or type(error).__name__})
     return End(opened=True)
 

@@ -55,7 +55,7 @@ class Copy:
 
     def take(self, frame: Frame) -> list[Change]:
         """Take a frame in; returns the changes."""
-        match frame["type"]:
+        match frame.get("type"):
             case "row":
                 return self._row(frame["key"], frame["row"], frame.get("position"))
             case "gone":
