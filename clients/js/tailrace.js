@@ -292,6 +292,9 @@ export class Client {
       if (this.#stale()) return { verdict: "token", opened: true };
       headers.Authorization = `Bearer ${this.#token}`;
     }
+    // While the token was waited for, the subscription may have ended, or gone to a socket.
+    const left = this.#closed || subscription.ended || subscription.link.held || !this.#overEvents(subscription);
+    if (left) return { verdict: "again", opened: true };
     const options = { headers, credentials: this.#options.credentials ?? "same-origin" };
     return stream(this.#options.fetch, url, options, this.#timing, subscription, () => {
       if (this.#route.transport === "events") this.#route.opened();
