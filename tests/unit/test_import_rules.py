@@ -40,6 +40,10 @@ DECLARATIONS = (
 )
 
 
+# A program that follows views needs no part of the services.
+CLIENT = {"tailrace.client", "tailrace.errors", "tailrace.position", "httpx", "websockets"}
+
+
 def imported_by(path: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -78,3 +82,19 @@ def test_declarations_import_the_standard_library_and_each_other_only(name: str)
             assert not rest or f"{rest.partition('.')[0]}.py" in DECLARATIONS, f"{name} imports {module}"
         else:
             assert top in sys.stdlib_module_names, f"{name} imports {module}"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "client").glob("*.py")), ids=lambda path: path.name)
+def test_the_client_imports_nothing_of_the_services(path: Path) -> None:
+    import sys
+
+    for module in imported_by(path):
+        top, *rest = module.split(".")
+        name = ".".join([top, *rest[:1]]) if top == "tailrace" else top
+        assert top in sys.stdlib_module_names or name in CLIENT, f"{path} imports {module}"
+
+
+def test_services_do_not_import_the_client() -> None:
+    for path in modules():
+        if path.parent != PACKAGE / "client":
+            assert not any(name.startswith("tailrace.client") for name in imported_by(path)), path

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from tailrace import __version__
 from tailrace.gateway import (
+    browser_client,
     documents,
     examples,
     feeds,
@@ -126,6 +127,7 @@ def _add_operations(app: FastAPI, gateway: Gateway) -> None:
 
 
 def _add_docs(app: FastAPI) -> None:
+    app.include_router(browser_client.router())
     package = files("fastapi_swagger.resources")
     assets: dict[str, Any] = {name: (package / name).read_bytes() for name in _ASSETS}
 

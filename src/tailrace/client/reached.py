@@ -1,0 +1,50 @@
+"""How far a subscription has come: positions merged into one."""
+
+from __future__ import annotations
+
+from tailrace.position import Position
+
+
+class Reached:
+    """One position, or none; per partition the highest offset that was merged into it."""
+
+    def __init__(self) -> None:
+        self._text: str | None = None
+        self._lineage = ""
+        self._generation = 0
+        self._offsets: dict[int, int] | None = None
+
+    def merge(self, text: str | None) -> None:
+        """Take a frame's position in; of another build it replaces what was there, and none at all changes nothing."""
+        if not text:
+            return
+        found = Position.parse(text)
+        held = self._offsets
+        if found is None or held is None or (found.lineage, found.generation) != (self._lineage, self._generation):
+            self.set(text)
+            return
+        for partition, offset in found.offsets.items():
+            held[partition] = max(offset, held.get(partition, 0))
+        self._text = None
+
+    def covers(self, text: str | None) -> bool:
+        """Whether what is at this position has been reached already."""
+        found = Position.parse(text) if text else None
+        held = self._offsets
+        if found is None or held is None or (found.lineage, found.generation) != (self._lineage, self._generation):
+            return False
+        return bool(found.offsets) and all(held.get(partition, -1) >= at for partition, at in found.offsets.items())
+
+    def set(self, text: str | None) -> None:
+        """Be at this position, or at none."""
+        found = Position.parse(text) if text else None
+        self._text, self._offsets = text or None, None
+        if found is not None:
+            self._lineage, self._generation, self._offsets = found.lineage, found.generation, dict(found.offsets)
+
+    @property
+    def text(self) -> str | None:
+        """The position as text."""
+        if self._text is None and self._offsets is not None:
+            self._text = str(Position(self._lineage, self._generation, self._offsets))
+        return self._text

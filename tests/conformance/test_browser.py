@@ -1,0 +1,165 @@
+"""In a real browser: its own EventSource, and tailrace.js over its own WebSocket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from chromium import Browser, Tab
+from conformance.world import VIEW, World, world
+from running import eventually
+from tailrace.dev.redis_server import RedisServer
+
+# Keeps what the browser's EventSource says, in `seen`.
+EVENT_SOURCE = """
+(() => {
+  globalThis.seen = [];
+  const source = (globalThis.source = new EventSource(PATH));
+  for (const type of ["row", "gone", "ready", "reset", "close"])
+    source.addEventListener(type, ({ data, lastEventId }) => seen.push([type, JSON.parse(data), lastEventId]));
+  source.onerror = () => seen.push(["error"]);
+})()
+"""
+
+# Follows with tailrace.js as the gateway serves it, and keeps what it says, in `seen`.
+TAILRACE = """
+(async () => {
+  const { connect } = await import("/tailrace.js");
+  globalThis.seen = [];
+  globalThis.client = connect("/", OPTIONS);
+  globalThis.followed = client.follow(VIEW, {
+    keys: KEYS,
+    onrow: (row, key) => seen.push(["row", key, row]),
+    ongone: (key) => seen.push(["gone", key]),
+    onready: () => seen.push(["ready"]),
+    onreset: (reason) => seen.push(["reset", reason]),
+    onstatus: (status) => seen.push(["status", status]),
+  });
+  await followed.ready();
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """The browser of all tests."""
+    browser = Browser(tmp_path_factory.mktemp("browser"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def here(browser: Browser, tmp_path_factory: pytest.TempPathFactory, redis_server: RedisServer) -> Iterator[World]:
+    """A gateway with the view of averages, at an address that stays."""
+    with world(tmp_path_factory.mktemp("world"), redis_server, "conformance-browser") as made:
+        yield made
+
+
+@pytest.fixture
+def tab(browser: Browser, here: World) -> Iterator[Tab]:
+    """A page of the gateway's origin."""
+    here.network.mend()
+    tab = browser.tab(f"{here.url}/health/live")
+    yield tab
+    tab.close()
+
+
+def follow(tab: Tab, keys: list[str], options: str = "{}") -> None:
+    tab.run(TAILRACE.replace("VIEW", repr(VIEW)).replace("KEYS", repr(keys)).replace("OPTIONS", options))
+
+
+def changes(tab: Tab) -> list[Any]:
+    found: list[Any] = tab.run("seen.filter(([type]) => type !== 'status')")
+    return found
+
+
+def rows(tab: Tab) -> Any:
+    return tab.run("Object.fromEntries(followed.rows)")
+
+
+@pytest.mark.parametrize("end", ["killed", "shut down"])
+def test_event_source_goes_on_by_itself_where_it_was(here: World, tab: Tab, end: str) -> None:
+    (key,) = here.keys(1)
+    first = here.put(key, 8.5)
+    tab.run(EVENT_SOURCE.replace("PATH", repr(f"/views/{VIEW}/{key}/events")))
+    tab.wait("seen.length === 2", "the snapshot")
+    assert [(type, data.get("rating")) for type, data, _ in tab.run("seen")] == [("row", 8.5), ("ready", None)]
+    second = here.put(key, 9.0)
+    tab.wait("seen.length === 3", "the update")
+    tab.run("seen.length = 0")
+    (here.kill_gateway if end == "killed" else here.stop_gateway)()
+    third = here.put(key, 1.0)
+    here.start_gateway()
+    tab.wait("seen.some(([type]) => type === 'ready')", "it has connected again")
+    found = tab.run("seen")
+    ends = [data["reason"] for type, data, *_ in (one for one in found if one[0] == "close")]
+    assert ends == (["shutdown"] if end == "shut down" else [])
+    frames = [(type, data) for type, data, *_ in (one for one in found if one[0] not in ("error", "close"))]
+    assert frames[0] == ("row", third) and [type for type, _ in frames] == ["row", "ready"]
+    assert first != second != third
+    tab.run("source.close()")
+
+
+def test_a_page_holds_what_the_view_holds_also_after_the_gateway_was_killed(here: World, tab: Tab) -> None:
+    key, other = here.keys(2)
+    first = here.put(key, 1.0)
+    follow(tab, [key, other])
+    assert changes(tab) == [["row", key, first], ["ready"]] and rows(tab) == {key: first}
+    second = here.put(other, 2.0)
+    tab.wait("seen.at(-1)[0] === 'row' && followed.rows.size === 2", "the update")
+    tab.run("seen.length = 0")
+    here.kill_gateway()
+    here.remove(key)
+    here.start_gateway()
+    tab.wait("seen.some(([type]) => type === 'ready')", "it has connected again")
+    assert changes(tab) == [["gone", key], ["ready"]] and rows(tab) == {other: second}
+    assert tab.run("client.status") == "live"
+    tab.run("client.close()")
+
+
+def test_a_page_tries_at_once_when_it_is_online_again(here: World, tab: Tab) -> None:
+    (key,) = here.keys(1)
+    here.put(key, 1.0)
+    # It would wait for an hour.
+    follow(tab, [key], "{ transport: 'socket', random: () => 1, timing: { first: 3600000, longest: 3600000 } }")
+    tab.online(False)
+    here.network.cut()
+    tab.wait("client.status === 'waiting'", "it has found out")
+    second = here.put(key, 2.0)
+    tab.run("seen.length = 0")
+    tab.online(True)
+    tab.wait("seen.some(([type]) => type === 'ready')", "it has connected again")
+    assert changes(tab) == [["row", key, second], ["ready"]]
+    tab.run("client.close()")
+
+
+def test_a_page_takes_events_where_a_socket_does_not_get_through(here: World, tab: Tab) -> None:
+    key, other = here.keys(2)
+    first = here.put(key, 1.0)
+    here.network.refuse_sockets()
+    follow(tab, [key, other])
+    assert rows(tab) == {key: first} and here.network.sockets_refused == 1
+    second = here.put(other, 2.0)
+    tab.wait("followed.rows.size === 2", "the update")
+    assert rows(tab) == {key: first, other: second}
+    tab.run("client.close()")
+
+
+def test_two_tabs_are_told_the_same_and_a_closed_one_leaves_nothing(here: World, tab: Tab, browser: Browser) -> None:
+    (key,) = here.keys(1)
+    here.put(key, 1.0)
+    before = here.connections()
+    second = browser.tab(f"{here.url}/health/live")
+    for one in (tab, second):
+        follow(one, [key])
+    assert here.connections() == before + 2
+    row = here.put(key, 2.0)
+    for one in (tab, second):
+        one.wait("followed.rows.values().next().value.rating === 2", "the update")
+        assert changes(one)[-1] == ["row", key, row]
+    second.close()
+    eventually(lambda: here.connections() == before + 1, "the gateway has noticed")
+    tab.run("client.close()")
+    eventually(lambda: here.connections() == before, "the gateway has noticed")
