@@ -327,7 +327,7 @@ def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 async def test_frames_of_a_tick_are_one_write_whose_last_frame_has_the_position() -> None:
     world = World()
     await world.connect(0, 6, False)
-    await world.tick()
+    await world.settle()
     written: list[bytes] = []
     client = world.clients[0]
     client.wire.write = written.append
@@ -343,7 +343,7 @@ async def test_frames_of_a_tick_are_one_write_whose_last_frame_has_the_position(
 async def test_while_the_link_is_in_doubt_frames_have_no_position() -> None:
     world = World()
     await world.connect(0, 6, False)
-    await world.tick()
+    await world.settle()
     before = world.clients[0].id
     world.parts.hub.doubt()
     await world.change(0)
@@ -360,7 +360,7 @@ async def test_while_the_link_is_in_doubt_frames_have_no_position() -> None:
 async def test_a_change_that_waits_for_the_flush_is_not_written_twice_to_who_resumes() -> None:
     world = World()
     await world.connect(0, 6, False)
-    await world.tick()
+    await world.settle()
     client = world.clients[0]
     client.wire.pause_writing()
     await world.change(X)

@@ -133,7 +133,7 @@ class KeySubscription:
             self.start()
 
     def remove(self, keys: Sequence[bytes]) -> None:
-        """Follow some keys no longer: `gone` comes for those that held a row."""
+        """Follow some keys no longer: `gone` comes for each."""
         gathering = self._growing()
         removed = {key for key in keys if key in self._asked}
         for key in removed:
@@ -148,7 +148,8 @@ class KeySubscription:
             was_live = self._followers[key].live
             follower = self._detach(gathering, key)
             followed = follower.followed
-            if was_live and followed.standing.present:
+            if was_live:
+                # Also where the key holds nothing now: the client may not have heard of that yet.
                 gathering.add(followed.encoded(followed.absence(followed.standing.offset), follower))
         # Who waits for a key that is no longer wanted would wait for ever: the others of its join start again.
         for task, joining in tuple(self._tasks.items()):

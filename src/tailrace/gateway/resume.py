@@ -12,7 +12,7 @@ from tailrace.store.reader import Held
 
 @dataclass(frozen=True)
 class Fresh:
-    """The client has seen nothing of the partition that holds its key, and gets a snapshot."""
+    """The client has seen nothing, and gets a snapshot."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ def entry(text: str | None, view: KnownView, partition: int, stored: int, forgot
         return Later(position.generation)
     if position.generation < view.generation:
         return _of_another(position.generation, view)
-    offset = position.offsets.get(partition)
-    if offset is None:
-        return Fresh()
+    # Without an offset the client is owed everything; but it may hold rows that were sent while nothing could be claimed,
+    # so it has to hear of what has gone, too.
+    offset = position.offsets.get(partition, -1)
     if offset < forgotten:
         return Reset(
             "forgotten", f"the position is at offset {offset}, what has gone is known from {forgotten} on only"
