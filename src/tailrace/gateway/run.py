@@ -24,7 +24,7 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     gateway = Gateway(app, settings.text("redis"), settings.text("prefix") or default_prefix(app), timing)
     listener = _listener(settings.text("host"), settings.number("port"))
     # Connections inherit it: a peer that vanished is found by what was written to it last, a keep-alive at the latest.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * timing.slow * 1000))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int((timing.slow + 60) * 1000))
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     # uvicorn says at `info` what is said here.
