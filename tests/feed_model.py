@@ -60,8 +60,8 @@ class FeedModel:
         self.marks, self.taken = {}, []
         self.kept = {} if self.always else {client: Kept(since) for client in self.listening}
 
-    def apply(self, events: list[Event], reached: int) -> tuple[Taken, list[tuple[bytes, int]]]:
-        """What is taken, and which events are published."""
+    def apply(self, events: list[Event], reached: int) -> tuple[Taken, list[tuple[bytes, int, int]]]:
+        """What is taken, and which events are published: client, offset of what it had before, offset."""
         new, kept, published, touched = 0, 0, [], set()
         for e in events:
             if e.version <= self.marks.get(e.source, -1) or (not self.feed.ordered and e.identity in self.taken):
@@ -75,9 +75,11 @@ class FeedModel:
                 continue
             kept += 1
             touched.add(e.client)
-            self.kept.setdefault(e.client, Kept(self.floor)).events.append(e)
+            held = self.kept.setdefault(e.client, Kept(self.floor))
+            before = held.last if held.events else max(held.base, held.last, self.since)
+            held.events.append(e)
             if e.client in self.listening:
-                published.append((e.client, e.offset))
+                published.append((e.client, before, e.offset))
         for client in touched:
             self._drop_old(client)
             self.kept[client].drop(len(self.kept[client].events) - self.feed.length)

@@ -1,4 +1,4 @@
-"""A client that follows a key over SSE as a browser does: it reconnects and resumes by itself."""
+"""A client that follows a key or a feed over SSE as a browser does: it reconnects and resumes by itself."""
 
 from __future__ import annotations
 
@@ -41,6 +41,11 @@ class Follower:
     def rows(self) -> list[Any]:
         """The data of every row so far."""
         return [frame.data for frame in list(self.frames) if frame.event == "row"]
+
+    @property
+    def events(self) -> list[Any]:
+        """The data of every event of a feed so far."""
+        return [frame.data for frame in list(self.frames) if frame.event == "event"]
 
     def wait(self, condition: Callable[[Follower], bool], timeout: float = 60) -> None:
         """Return as soon as the condition holds."""

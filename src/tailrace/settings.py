@@ -148,6 +148,13 @@ TABLE = (
         "Over how long a gateway that stops lets its clients go, so that they do not all connect elsewhere at once.",
         ("gateway",),
     ),
+    Setting(
+        "feed-backlog",
+        "count",
+        "1048576",
+        "Bytes of events that may wait for a client of a feed that reads too slowly, before it is ended.",
+        ("gateway",),
+    ),
     Setting("data", "text", ".tailrace", "Directory that `tailrace dev` keeps its data and logs in.", ("dev",)),
     Setting(
         "health-port",

@@ -1,4 +1,4 @@
-"""A feed from its topic to who listens, through a changed definition and pipelines that are killed."""
+"""A feed from its topic to who follows it, through a changed definition, killed pipelines and a killed gateway."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from oracle import read_topic
-from running import PATIENCE, Tailrace, eventually
+from running import PATIENCE, Tailrace
+from sse import Follower
 from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.partitions import partition_of
-from tailrace.store.feeds import FeedPlace
 from tailrace.store.keys import default_prefix
-from tailrace.store.listening import Listening
 from tailrace.store.reader import Reader
 
 MODULE = """
@@ -40,6 +38,19 @@ def notes(tmp_path: Path, broker: Broker, redis_server: RedisServer, fresh: str)
     app.stop()
 
 
+@pytest.fixture
+def follow() -> Iterator[Callable[[str], Follower]]:
+    started: list[Follower] = []
+
+    def start(url: str) -> Follower:
+        started.append(Follower(url))
+        return started[-1]
+
+    yield start
+    for follower in started:
+        follower.close()
+
+
 async def catalog_of(notes: Tailrace) -> Catalog | None:
     reader = Reader(notes.redis.url, default_prefix(notes.app))
     found = (await reader.catalog()).get(APP_RECORD)
@@ -47,22 +58,8 @@ async def catalog_of(notes: Tailrace) -> Catalog | None:
     return Catalog.decode(found) if found is not None else None
 
 
-async def events(notes: Tailrace, feed: str, client: bytes) -> list[float]:
-    """Registers the client, and reads the ratings that are kept for it."""
-    catalog = await catalog_of(notes)
-    if catalog is None:
-        return []
-    entry = catalog.feeds[feed]
-    place = FeedPlace(entry, partition_of(client, entry.partitions), catalog.lineage(entry))
-    listening = Listening(notes.redis.url, default_prefix(notes.app), "test", lease=3600)
-    await listening.listen(place, client)
-    page = await listening.events(place, client, -1)
-    await listening.close()
-    return [] if page is None else [json.loads(row.value or b"")["rating"] for row in page.events]
-
-
-def test_a_listener_gets_each_event_once_through_a_changed_definition_and_killed_pipelines(
-    notes: Tailrace, fresh: str
+def test_a_client_gets_each_event_once_through_a_changed_definition_killed_pipelines_and_a_killed_gateway(
+    notes: Tailrace, follow: Callable[[str], Follower], fresh: str
 ) -> None:
     feed = f"notes-{fresh}"
 
@@ -74,18 +71,22 @@ def test_a_listener_gets_each_event_once_through_a_changed_definition_and_killed
         for n in ratings:
             notes.produce({"movie_id": 1, "rating": n}, {"movie_id": 2, "rating": n}, key=b"%d" % n)
 
-    def heard() -> list[float]:
-        return sorted(asyncio.run(events(notes, feed, b"1")))
+    def heard(follower: Follower) -> list[float]:
+        return sorted(event["rating"] for event in follower.events)
 
     notes.start_pipeline(*OPEN)
     notes.start_materializer()
-    for name in ("pipeline", "materializer"):
+    notes.start_gateway()
+    for name in ("pipeline", "materializer", "gateway"):
         notes.wait_ready(name)
-    eventually(lambda: generation() == 1 and heard() == [], "it listens")
+    assert generation() == 1
+    client = follow(f"{notes.url}/feeds/{feed}/1/events")
+    client.wait(lambda one: [frame.event for frame in one.frames] == ["ready"], PATIENCE)
     rate(*range(6))
-    eventually(lambda: heard() == [0, 1, 2, 3, 4, 5], "the first events")
+    client.wait(lambda one: heard(one) == [0, 1, 2, 3, 4, 5], PATIENCE)
 
     notes.kill("pipeline")
+    notes.kill("gateway")
     (notes.directory / "movies.py").write_text(MODULE.format(fresh=fresh, more=', "twice": "rating * 2"'))
     notes.start_pipeline(*OPEN)
     # Fails with the end of the log where the pipeline dies instead.
@@ -93,8 +94,13 @@ def test_a_listener_gets_each_event_once_through_a_changed_definition_and_killed
     notes.kill("pipeline")
     notes.start_pipeline(*OPEN)
     notes.wait_ready("pipeline")
-    rate(6, 7)
-    eventually(lambda: heard() == [0, 1, 2, 3, 4, 5, 6, 7], "each event once")
+    rate(6)
+    notes.start_gateway()
+    client.wait(lambda one: heard(one) == [0, 1, 2, 3, 4, 5, 6], PATIENCE)
+    rate(7)
+    client.wait(lambda one: heard(one) == [0, 1, 2, 3, 4, 5, 6, 7], PATIENCE)
+    assert client.connections > 1 and "reset" not in [frame.event for frame in client.frames]
+    assert [event.get("twice") for event in client.events if event["rating"] == 7] == [14]
 
     written = read_topic(notes.broker.address, feed)
     assert len([message for message in written if message.key() == b"1"]) > 8, "there was something to repeat"

@@ -20,7 +20,7 @@ from tailrace.record import MAX_NUMBER
 from tailrace.store import feeds
 from tailrace.store.feed_keys import feed_keys
 from tailrace.store.feeds import Beginning, FeedPlace, Feeds
-from tailrace.store.listening import Listening
+from tailrace.store.listening import Listening, heard
 from tailrace.store.writer import Moved, Writer
 
 LINEAGE = "0123abcd"
@@ -94,6 +94,9 @@ class FeedSteps(RuleBasedStateMachine):
         self.model.listen(client, gateway)
         listener = self.runner.run(self.gateways[gateway].listen(self.place, client))
         assert listener.offset == self.model.offset
+        kept = self.model.of(client)
+        assert kept is not None and listener.start is not None
+        assert listener.last == (kept.events[-1].offset if kept.events else listener.start)
         self.compare(client)
 
     @rule(client=clients, gateway=gateways)
@@ -169,11 +172,11 @@ class FeedSteps(RuleBasedStateMachine):
         for after in (-1, self.model.offset):
             self.read(client, after, 5)
 
-    def messages(self) -> list[tuple[bytes, int]]:
+    def messages(self) -> list[tuple[bytes, int, int]]:
         """What was published since the last call."""
         mark = self.keys.channels + b"mark"
         self.client.publish(cast(str, mark), b"")
-        found: list[tuple[bytes, int]] = []
+        found: list[tuple[bytes, int, int]] = []
         while True:
             message: Any = self.heard.get_message(timeout=1)
             if message is None:
@@ -182,7 +185,8 @@ class FeedSteps(RuleBasedStateMachine):
             if message["channel"] == mark:
                 return found
             client = message["channel"].removeprefix(self.keys.channel(LINEAGE, b""))
-            found.append((client, int(message["data"].split(b" ")[2])))
+            told = heard(message["data"])
+            found.append((client, told.before, told.event.offset))
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from starlette.responses import Response
@@ -35,7 +36,7 @@ class EventStream(Response):
         async def start() -> None:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
-        last = b""
+        last, deadline = b"", None
         if scope["method"] == "HEAD":
             await start()
         else:
@@ -45,7 +46,13 @@ class EventStream(Response):
             if wire.ending is not None:
                 last = close(wire.ending)
                 self._gateway.metrics.sent("close", 1, len(last))
-        await send({"type": "http.response.body", "body": last, "more_body": False})
+            # The end waits until there is room for it: a client that does not read would hold up its own deadline.
+            deadline = asyncio.get_running_loop().call_later(self._gateway.timing.grace, wire.abort)
+        try:
+            await send({"type": "http.response.body", "body": last, "more_body": False})
+        finally:
+            if deadline is not None:
+                deadline.cancel()
 
     async def _feed(self, wire: Wire) -> None:
         hub = self._gateway.hub

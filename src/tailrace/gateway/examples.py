@@ -85,6 +85,9 @@ READY = _json(
         "views": {
             "rating-averages": {"generation": 1, "partitions": {"0": {"offset": 21, "whole": True, "generation": 1}}}
         },
+        "feeds": {},
     },
 )
-NOT_READY = _json("Not ready, and why.", {"ready": False, "reasons": ["the pub/sub link is down"], "views": {}})
+NOT_READY = _json(
+    "Not ready, and why.", {"ready": False, "reasons": ["the pub/sub link is down"], "views": {}, "feeds": {}}
+)

@@ -7,8 +7,10 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 from tailrace.gateway.access_hook import Access, Identity
+from tailrace.gateway.feed_hub import FeedHub
 from tailrace.gateway.hub import SLOTS, Hub
 from tailrace.gateway.joining import Joining
 from tailrace.gateway.known import Known
@@ -21,6 +23,7 @@ from tailrace.gateway.sweep import Sweep
 from tailrace.gateway.timing import Timing
 from tailrace.gateway.wire import Wire
 from tailrace.store.channels import Channels
+from tailrace.store.listening import Listening
 from tailrace.store.reader import Reader, Unavailable
 
 log = logging.getLogger(__name__)
@@ -49,6 +52,9 @@ class Gateway:
         self.reads = Reads(self.reader)
         self.joining = Joining(self.hub, self.channels, self.reads, self.known, self.metrics, timing)
         self.sweep = Sweep(self.hub, self.reader, self.metrics, timing.sweep)
+        self.listening = Listening(redis, prefix, uuid4().hex, lease=timing.lease)
+        channel = self.listening.channel
+        self.feeds = FeedHub(self.channels, self.listening, channel, self.known, self.metrics, timing)
         self.metrics.link_up.set_function(lambda: self.channels.up)
         self._catalog_channel = self.reader.catalog_channel()
         self._catalog_changed = asyncio.Event()
@@ -59,15 +65,24 @@ class Gateway:
         """Everything behind the requests, until the context ends."""
         tasks = [
             asyncio.create_task(_kept_running(part))
-            for part in (self.channels.run, self.sweep.run, self._follow_catalog, self._keep_alive, self._end_slow)
+            for part in (
+                self.channels.run,
+                self.sweep.run,
+                self.feeds.run,
+                self._follow_catalog,
+                self._keep_alive,
+                self._end_slow,
+            )
         ]
         try:
             yield
         finally:
+            await self.feeds.finish()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.reader.close()
+            await self.listening.close()
 
     async def prepare(self, follow: Follow, identity: Identity | None) -> Callable[[Wire], Subscription]:
         """What makes the subscription that a client asks for; raises a Problem for one that it can't have."""
@@ -89,7 +104,7 @@ class Gateway:
     def _receive(self, channel: bytes, data: bytes) -> None:
         if channel == self._catalog_channel:
             self._catalog_changed.set()
-        else:
+        elif not self.feeds.deliver(channel, data):
             self.hub.deliver(channel, data)
 
     def _recovered(self) -> None:
@@ -98,6 +113,7 @@ class Gateway:
         self._catalog_changed.set()
         self.hub.doubt()
         self.sweep.hurry()
+        self.feeds.hurry()
 
     async def _follow_catalog(self) -> None:
         while True:
@@ -105,6 +121,7 @@ class Gateway:
             try:
                 changed = self.known.load(await self.reader.catalog())
                 self.joining.rebuild(changed)
+                self.feeds.refresh()
                 partitions = self.known.partitions()
                 stored = await self.reader.stored(partitions) if partitions else []
                 names = [(view, partition) for view, partition, _ in partitions]

@@ -1,4 +1,4 @@
-"""What the gateway knows of the app: the views of the newest catalog it has read."""
+"""What the gateway knows of the app: the views and feeds of the newest catalog it has read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Column, Progress
+from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogFeed, Column, Progress
 from tailrace.partitions import partition_of
+from tailrace.store.feeds import FeedPlace
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +51,37 @@ class KnownView:
         return _json(dict(zip(names, values, strict=True)))
 
 
+@dataclass(frozen=True, slots=True)
+class KnownFeed:
+    """A feed as the catalog declares it."""
+
+    entry: CatalogFeed
+    lineage: str
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.entry.name
+
+    def partition(self, client: bytes) -> int:
+        """The changelog partition that holds a client's events."""
+        return partition_of(client, self.entry.partitions)
+
+    def place(self, client: bytes) -> FeedPlace:
+        """Where the store holds a client's events."""
+        return FeedPlace(self.entry, self.partition(client), self.lineage)
+
+    def continues(self, other: KnownFeed) -> bool:
+        """Whether positions of the other are good for this one: a new generation goes on in the same changelog."""
+        return (self.lineage, self.entry.partitions) == (other.lineage, other.entry.partitions)
+
+
 class Known:
     """The newest catalog and the progress of its views. Nothing is forgotten when Redis loses it."""
 
     def __init__(self) -> None:
         self.views: Mapping[str, KnownView] = {}
+        self.feeds: Mapping[str, KnownFeed] = {}
         self.progress: Mapping[str, Progress] = {}
         self.loaded = False
         self.problem: str | None = None
@@ -84,12 +111,15 @@ class Known:
         if views != self.views:
             log.info("catalog=loaded views=%s changed=%s", ",".join(sorted(views)), ",".join(sorted(changed)) or "-")
         self.views, self.progress = views, {one.view: one for one in progress}
+        self.feeds = {feed.name: KnownFeed(feed, catalog.lineage(feed)) for feed in catalog.feeds.values()}
         self.loaded, self.problem = True, None
         return changed
 
     def partitions(self) -> list[tuple[str, int, str]]:
-        """Every (view, partition, lineage) of the app."""
-        return [(view.name, p, view.lineage) for view in self.views.values() for p in range(view.partitions)]
+        """Every (view or feed, partition, lineage) of the app."""
+        views = [(view.name, p, view.lineage) for view in self.views.values() for p in range(view.partitions)]
+        feeds = [(feed.name, p, feed.lineage) for feed in self.feeds.values() for p in range(feed.entry.partitions)]
+        return views + feeds
 
 
 @lru_cache(maxsize=16384)

@@ -46,6 +46,9 @@ class Metrics:
         self.channels = Gauge("tailrace_gateway_channels", "Keys that have any follower.", registry=registry)
         tasks = Gauge("tailrace_gateway_tasks", "Tasks of the event loop.", registry=registry)
         tasks.set_function(_tasks)
+        self.feed_listeners = Gauge(
+            "tailrace_gateway_feed_listeners", "Clients of feeds that listen here.", registry=registry
+        )
         self.link_up = Gauge("tailrace_gateway_link_up", "Whether the pub/sub link is up.", registry=registry)
         frames = Counter(
             "tailrace_gateway_frames", "Frames written to clients.", ["kind", "surface"], registry=registry
@@ -67,7 +70,7 @@ class Metrics:
             "tailrace_gateway_link_reconnects", "Times that the pub/sub link was replaced.", registry=registry
         )
         self.repaired = Counter(
-            "tailrace_gateway_repaired", "Rows that pub/sub lost and a read made up for.", registry=registry
+            "tailrace_gateway_repaired", "Rows and events that pub/sub lost and a read made up for.", registry=registry
         )
         self.delay = Histogram(
             "tailrace_gateway_delay_seconds",

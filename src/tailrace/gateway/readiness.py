@@ -12,6 +12,7 @@ async def readiness(gateway: Gateway) -> dict[str, Any]:
     """Ready where Redis answers, the catalog is there, every partition is whole and the pub/sub link is up."""
     reasons = []
     views: dict[str, Any] = {}
+    feeds: dict[str, Any] = {}
     known = gateway.known
     partitions = known.partitions()
     try:
@@ -29,13 +30,14 @@ async def readiness(gateway: Gateway) -> dict[str, Any]:
     if gateway.hub.draining:
         reasons.append("the gateway shuts down")
     for (name, partition, _), found in zip(partitions, stored, strict=False):
-        view = views.setdefault(name, {"generation": known.views[name].generation, "partitions": {}})
-        view["partitions"][str(partition)] = {
+        kind, shown = ("view", views) if name in known.views else ("feed", feeds)
+        generation = known.views[name].generation if name in known.views else known.feeds[name].entry.generation
+        shown.setdefault(name, {"generation": generation, "partitions": {}})["partitions"][str(partition)] = {
             "offset": found.offset,
             "whole": found.whole,
             "generation": found.generation,
         }
         if not found.whole:
             reached = "nothing" if found.offset is None else f"offset {found.offset} of {found.target}"
-            reasons.append(f"view {name}, partition {partition} is being restored: the store holds {reached}")
-    return {"ready": not reasons, "reasons": reasons, "views": views}
+            reasons.append(f"{kind} {name}, partition {partition} is being restored: the store holds {reached}")
+    return {"ready": not reasons, "reasons": reasons, "views": views, "feeds": feeds}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tailrace.store.listening import LEASE
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -16,6 +18,8 @@ class Timing:
     `poll`: between two reads of a key whose partition is being restored.
     `grace`: how long a draining gateway takes to let its clients go, and waits for those that do not read.
     `slow`: who has read nothing of what waits for it for this long is gone, or as good as.
+    `lease`: how long the clients of feeds stay registered when a gateway dies; refreshed in a third of it, within which
+    an event that pub/sub lost is made up for, too.
     """
 
     keep_alive: float = 15.0
@@ -25,3 +29,4 @@ class Timing:
     poll: float = 1.0
     grace: float = 5.0
     slow: float = 60.0
+    lease: float = LEASE

@@ -15,6 +15,9 @@
 -- a replay is known by its identity. What is no replay is kept and published where its client listens, by the clock
 -- of Redis; where events are always kept, it is kept in any case.
 --
+-- A message is the offset after which its client had nothing else before this event, a space, and the event. Who has
+-- seen everything up to that offset misses nothing; who has not knows at once that a message was lost.
+--
 -- Steps: 1 compare the position, 2 tell replays, 3 look who listens, 4 add events and drop old ones, 5 move marks and
 -- position, 6 publish. Everything is read and compared before the first write.
 
@@ -70,6 +73,18 @@ local function listens(client)
   return until_when[client] > now
 end
 
+-- The offset of the last event that is kept for a client or, where there is none, after which its history is complete.
+local last_of = {}
+local function before(client)
+  if not last_of[client] then
+    local entry = redis.call('XREVRANGE', KEYS[STREAMS + client], '+', '-', 'COUNT', 1)[1]
+    local start = redis.call('HGET', from, ARGV[CLIENTS + client]) or (always and floor or stored[4])
+    if tonumber(start) < since then start = stored[4] end
+    last_of[client] = entry and string.match(entry[1], '^%d+') or start
+  end
+  return last_of[client]
+end
+
 local new, remember, kept, touched = 0, {}, {}, {}
 for i = CLIENTS + clients + 1, #ARGV, WIDTH do
   local source = ARGV[i + 1]
@@ -87,7 +102,8 @@ for i = CLIENTS + clients + 1, #ARGV, WIDTH do
     local client = tonumber(ARGV[i])
     local heard = listens(client)
     if tonumber(offset) > since and (heard or always) then
-      kept[#kept + 1] = {i, client, offset, heard}
+      kept[#kept + 1] = {i, client, offset, heard and before(client)}
+      last_of[client] = offset
       touched[client] = offset
     end
   end
@@ -104,7 +120,8 @@ end
 for client, offset in pairs(touched) do
   local stream, name = KEYS[STREAMS + client], ARGV[CLIENTS + client]
   local dropped = redis.call('XTRIM', stream, 'MAXLEN', length)
-  if old[1] then dropped = dropped + redis.call('XTRIM', stream, 'MINID', old[1] .. '-2') end
+  local aged = old[1] and redis.call('XREVRANGE', stream, old[1] .. '-2', '-', 'COUNT', 1)[1]
+  if aged then redis.call('XTRIM', stream, 'MINID', old[1] .. '-2') end
   if always then
     redis.call('HSETNX', from, name, floor)
     redis.call('ZADD', recent, offset, name)
@@ -112,7 +129,9 @@ for client, offset in pairs(touched) do
   else
     redis.call('PEXPIREAT', stream, until_when[client])
   end
-  if dropped > 0 then
+  if aged then
+    redis.call('HSET', from, name, string.match(aged[1], '^%d+'))
+  elseif dropped > 0 then
     local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1][1]
     redis.call('HSET', from, name, string.format('%.0f', string.match(first, '^%d+') - 1))
   end
@@ -130,7 +149,7 @@ end
 redis.call('HSET', position, 'offset', reached, 'generation', generation)
 for n = 1, #kept do
   if kept[n][4] then
-    redis.call('PUBLISH', channels .. ARGV[CLIENTS + kept[n][2]], ARGV[kept[n][1] + 2])
+    redis.call('PUBLISH', channels .. ARGV[CLIENTS + kept[n][2]], kept[n][4] .. ' ' .. ARGV[kept[n][1] + 2])
   end
 end
 return {'applied', new, #kept}

@@ -4,8 +4,8 @@
 -- ARGV  lineage, begun of the stream, client, gateway, lease in ms, hold in ms, 'always' or 'listening', age in ms,
 --       'listen' or 'leave'
 --
--- Returns {"listening", expiry, offset, target, offset after which the history is complete, generation}; or
--- {"begun", begun}: nothing was done, the history has another name; or {"unknown", expiry}: it is registered, but Redis
+-- Returns {"listening", expiry, offset, target, offset after which the history is complete, generation, offset of the
+-- last event of the history, or the one after which it is complete where it has none}; or {"begun", begun}: nothing was done, the history has another name; or {"unknown", expiry}: it is registered, but Redis
 -- has no position of this lineage yet.
 --
 -- A registration lasts as long as that of any gateway: max(hold, lease) from now on, and hold after the last one has
@@ -63,9 +63,13 @@ elseif registered then
 end
 
 local old = redis.call('ZREVRANGEBYSCORE', times, now - age, '-inf', 'LIMIT', 0, 1)
-if old[1] and redis.call('XTRIM', stream, 'MINID', old[1] .. '-2') > 0 then
-  redis.call('HSET', from, client, later(redis.call('HGET', from, client) or since, old[1]))
+local aged = old[1] and redis.call('XREVRANGE', stream, old[1] .. '-2', '-', 'COUNT', 1)[1]
+if aged then
+  redis.call('XTRIM', stream, 'MINID', old[1] .. '-2')
+  redis.call('HSET', from, client, later(redis.call('HGET', from, client) or since, string.match(aged[1], '^%d+')))
 end
 
-local first = redis.call('HGET', from, client) or (always and floor or since)
-return {'listening', until_when, stored[2], stored[3], later(first, since), stored[4]}
+local start = later(redis.call('HGET', from, client) or (always and floor or since), since)
+local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+last = last and string.match(last[1], '^%d+') or start
+return {'listening', until_when, stored[2], stored[3], start, stored[4], last}

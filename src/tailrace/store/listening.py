@@ -2,15 +2,16 @@
 
 How a client gets every event after its position, without a gap:
 
-1. subscribe to the client's channel and keep what comes;
+1. subscribe to the client's channel, and note the offset of what comes;
 2. `listen`: from now on events are kept and published, and the answer says after which offset the history is complete;
-3. `events` in pages, from the client's position on, until a page is not full;
-4. drop what was kept in 1 up to the last offset read, send the rest, then live; an event that is not after the last one
-   sent is dropped then, too: when Redis is restored, events are published again;
-5. `listen` again every `REFRESH` seconds, and `events` now and then, because pub/sub may lose a message;
+3. `events` in pages, from the client's position on, until a page is not full and reaches what was noted in 1;
+4. then live. Each message says after which offset its client had nothing else (`heard`): an event that is not after the
+   last one sent is dropped, because events are published again when Redis is restored; where the message before it was
+   lost, it is dropped, too, and `events` is read after the last one sent;
+5. `listen` again every `REFRESH` seconds: its answer says which event is the last, so that a lost one is missed;
 6. `leave` when the last connection of the client to this gateway has ended.
 
-A client whose position is not covered by the history in 2, 3 or 5 must be told: it has missed events. A gateway that
+A client whose position is not covered by the history in 2, 3, 4 or 5 must be told: it has missed events. A gateway that
 dies leaves a registration that expires by itself, and with it all that was kept.
 """
 
@@ -36,7 +37,8 @@ class Listener:
     """A client is registered until `expires`, in ms since 1970.
 
     The store has reached `offset` of the changelog, None where it holds no position of the lineage yet: then ask again.
-    `target` is the offset that a restore must reach. The history is complete after the offset `start`.
+    `target` is the offset that a restore must reach. The history is complete after the offset `start`, and `last` is
+    the offset of its last event, or `start` where it has none.
     """
 
     expires: int
@@ -44,6 +46,7 @@ class Listener:
     target: int | None = None
     start: int | None = None
     generation: int | None = None
+    last: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -64,13 +67,28 @@ class Listener:
 class Page:
     """Events after an offset, in order; `complete` says that none between that offset and the last one is missing.
 
-    `reached` is what the client has then seen everything up to: the last of these events or, where there are no more,
-    what the store has reached.
+    The history is complete after the offset `start`. `reached` is what the client has then seen everything up to: the
+    last of these events or, where there are no more, what the store has reached.
     """
 
     events: list[Row]
     complete: bool
     reached: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A published event. Its client had no other one after the offset `before`."""
+
+    before: int
+    event: Row
+
+
+def heard(message: bytes) -> Heard:
+    """What a message on a client's channel says."""
+    before, _, event = message.partition(b" ")
+    return Heard(int(before), unpack(event))
 
 
 class Listening:
@@ -116,7 +134,8 @@ class Listening:
                 return None
             events = [unpack(data) for data in found[3:]]
             reached = events[-1].offset if len(events) == count else max(after, int(found[1]))
-            return Page(events, int(found[2]) <= after, reached)
+            start = int(found[2])
+            return Page(events, start <= after, reached, start)
 
     def channel(self, place: FeedPlace, client: bytes) -> bytes:
         """The channel that the events of a client are published on."""

@@ -1,0 +1,56 @@
+"""Where a client of a feed comes in: what its position is worth to the history, decided without I/O.
+
+Generations do not count here. A feed that is declared anew goes on in the same changelog, and its clients must not
+get an event again, or be told that they have missed any, because a definition has changed.
+"""
+
+from __future__ import annotations
+
+from tailrace.gateway.known import KnownFeed
+from tailrace.gateway.resume import After, Ahead, Fresh, Reset
+from tailrace.position import Position
+from tailrace.store.listening import Listener
+
+
+def feed_entry(text: str | None, feed: KnownFeed, partition: int, listener: Listener) -> Fresh | After | Ahead | Reset:
+    """How a client that sent this position comes in, where the store is whole and answers so.
+
+    A position without offsets is from before the first record: its client has seen nothing, and is owed everything.
+    """
+    if not text:
+        return Fresh()
+    position = Position.parse(text)
+    if position is None:
+        return Reset("unreadable", "expected the id of an earlier frame as the position, got something else")
+    if position.lineage != feed.lineage:
+        return Reset("foreign", "the position belongs to another feed or to an earlier changelog of this one")
+    if position.offsets and partition not in position.offsets:
+        return Reset("missed", f"the position is from before the feed had {feed.entry.partitions} partitions")
+    offset = position.offsets.get(partition, -1)
+    if offset > (listener.offset if listener.offset is not None else -1):
+        return Ahead(offset)
+    start = listener.start if listener.start is not None else -1
+    return After(offset) if offset >= start else missed(feed, offset, start, listener.offset)
+
+
+def feed_ahead(ahead: Ahead, stored: int | None) -> Reset:
+    """What becomes of a client whose position the store did not reach in time."""
+    return Reset("ahead", f"the position is at offset {ahead.offset}, the store holds the feed up to {stored} only")
+
+
+def feed_rebuilt(feed: KnownFeed) -> Reset:
+    """What a client gets whose feed has another changelog now."""
+    return Reset("rebuilt", f"the feed {feed.name} has a changelog that was made anew, or has other partitions")
+
+
+def missed(feed: KnownFeed, offset: int, start: int, stored: int | None) -> Reset:
+    """What a client gets that has seen everything up to an offset, where the history is complete only after `start`.
+
+    Where nothing at all is kept up to what the store holds, the client was not registered. Otherwise the oldest events
+    were dropped.
+    """
+    entry = feed.entry
+    told = f"the position is at offset {offset}, events are kept from {start + 1} on only: "
+    if entry.retain != "always" and stored is not None and start >= stored:
+        return Reset("missed", f"{told}the client was away for longer than the hold time, {entry.hold:g} s")
+    return Reset("missed", f"{told}at most {entry.length} for one client, none older than {entry.age:g} s")

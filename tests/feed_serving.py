@@ -1,0 +1,103 @@
+"""A feed in Redis that the test fills itself, as a materializer would, for gateways that serve it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any, cast
+
+import redis
+
+from tailrace.catalog import APP_RECORD, Catalog, CatalogFeed, Column
+from tailrace.event import Event
+from tailrace.position import Position
+from tailrace.store.feed_keys import FeedKeys, feed_keys
+from tailrace.store.feeds import Beginning, FeedPlace, Feeds, Taken
+from tailrace.store.keys import default_prefix
+from tailrace.store.row import Row
+from tailrace.store.writer import Writer
+
+FEED = "notices"
+
+
+class FeedStore:
+    """An app with one feed of one partition; each event that is put is the next record of its changelog."""
+
+    def __init__(self, url: str, app: str, **declared: Any) -> None:
+        self.url, self.app = url, app
+        self.redis = redis.Redis.from_url(url)
+        self._writer = Writer(url, default_prefix(app))
+        self._feeds = Feeds(self._writer)
+        entry = CatalogFeed(FEED, FEED, "topic", 1, 1, (Column("client", "string"),), (), {}, ordered=True)
+        self.entry = replace(entry, **{"hold": 600.0, **declared})
+        self.offset = -1
+        self.begun = ""
+
+    @property
+    def keys(self) -> FeedKeys:
+        """The Redis keys of its partition."""
+        return feed_keys(default_prefix(self.app), FEED, 0)
+
+    @property
+    def place(self) -> FeedPlace:
+        """Its partition."""
+        return FeedPlace(self.entry, 0, Catalog(self.app, {}).lineage(self.entry))
+
+    def declare(self, *, removed: bool = False, **declared: Any) -> None:
+        """Write a catalog that declares the feed so, or not at all."""
+        self.entry = replace(self.entry, **declared)
+        feeds = {} if removed else {FEED: self.entry}
+        self._writer.put_catalog(APP_RECORD, Catalog(self.app, {}, feeds).encode())
+
+    def begin(self, start: int = 0, since: int = -1, target: int = -1) -> None:
+        """Begin the partition anew: read from `start`, keep what is after `since`, be whole at `target`."""
+        found = self._feeds.begin(self.place, Beginning(0, start, since, target), anew=True)
+        self.offset, self.begun = found.offset, found.begun
+
+    def put(self, client: str, *values: str) -> int:
+        """The next events of a client, one batch; returns the offset of the last one."""
+        first = self.offset + 1
+        now = int(time.time() * 1000)
+        events = [
+            Event(client.encode(), f'{{"text":"{value}"}}'.encode(), self.entry.generation, n + 1, now, n, b"s:0")
+            for n, value in enumerate(values, first)
+        ]
+        taken = self._feeds.apply(self.place, self.begun, self.offset, self.offset + len(values), events)
+        assert isinstance(taken, Taken) and taken.new == len(values), taken
+        self.offset += len(values)
+        return self.offset
+
+    def put_unheard(self, client: str, value: str) -> int:
+        """An event that is kept and not published: to a gateway that is a message lost on the way."""
+        self.offset += 1
+        row = Row(self.entry.generation, self.offset + 1, self.offset, 0, f'{{"text":"{value}"}}'.encode())
+        stream = self.keys.stream(self.begun, client.encode())
+        pipeline = self.redis.pipeline(transaction=True)
+        pipeline.xadd(cast(str, stream), {"e": cast(str, row.pack())}, id=f"{self.offset}-1")
+        pipeline.hset(cast(str, self.keys.position), "offset", self.offset)
+        pipeline.execute()
+        return self.offset
+
+    def pass_by(self, records: int = 1) -> None:
+        """Records of somebody else."""
+        self.put("somebody else", *["-"] * records)
+
+    def position(self, offset: int, generation: int = 1) -> str:
+        """The position of a client that has seen everything up to an offset."""
+        return str(Position(self.place.lineage, generation, {0: offset} if offset >= 0 else {}))
+
+    def sweep(self) -> None:
+        """What a materializer does every second: drop what has lapsed."""
+        while self._feeds.lapse(self.place, self.begun):
+            pass
+
+    def listening(self) -> set[bytes]:
+        """Who is registered; some of it may have expired."""
+        return set(cast(list[bytes], self.redis.zrange(self.keys.listening, 0, -1)))
+
+    def held(self) -> set[bytes]:
+        """All keys of the feed that are about clients."""
+        keys = self.keys
+        whole = {keys.position, keys.marks, keys.times, keys.taken}
+        stem = keys.position.removesuffix(b"position")
+        return set(cast(list[bytes], self.redis.keys(stem + b"*"))) - whole

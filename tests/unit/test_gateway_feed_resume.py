@@ -1,0 +1,113 @@
+"""Where a client of a feed comes in, and how its events look on each surface."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tailrace.catalog import CatalogFeed, Column
+from tailrace.gateway.feed_frames import FeedFrames
+from tailrace.gateway.feed_resume import feed_entry
+from tailrace.gateway.feed_standing import Check, FeedStanding
+from tailrace.gateway.followed_feed import page_size
+from tailrace.gateway.known import KnownFeed
+from tailrace.gateway.resume import After, Ahead, Fresh, Reset
+from tailrace.store.listening import PAGE, Listener
+from tailrace.store.row import Row
+
+ENTRY = CatalogFeed(
+    "notices", "notices", "id", 1, 2, (Column("client", "string"),), (), {}, hold=30.0, length=5, age=60.0
+)
+FEED = KnownFeed(ENTRY, "0123abcd")
+ALWAYS = KnownFeed(replace(ENTRY, retain="always"), "0123abcd")
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        (None, Fresh()),
+        ("", Fresh()),
+        ("0123abcd.2.0-10", After(10)),
+        ("0123abcd.2.0-20", After(20)),
+        ("0123abcd.1.0-15", After(15)),
+        ("0123abcd.9.0-15", After(15)),
+        ("0123abcd.2.0-21", Ahead(21)),
+    ],
+)
+def test_a_position_is_worth_its_offset_whatever_its_generation(
+    position: str | None, expected: Fresh | After | Ahead
+) -> None:
+    assert feed_entry(position, FEED, 0, Listener(0, 20, 20, 10, 2, 12)) == expected
+
+
+@pytest.mark.parametrize(
+    ("position", "feed", "start", "reason", "why"),
+    [
+        ("what", FEED, 10, "unreadable", "the id of an earlier frame"),
+        ("ffffffff.2.0-10", FEED, 10, "foreign", "another feed"),
+        ("0123abcd.2.0-9", FEED, 10, "missed", "at most 5 for one client, none older than 60 s"),
+        ("0123abcd.2.0-9", FEED, 20, "missed", "longer than the hold time, 30 s"),
+        ("0123abcd.2.0-9", ALWAYS, 20, "missed", "at most 5 for one client"),
+        ("0123abcd.2", FEED, 10, "missed", "events are kept from 11 on only"),
+        ("0123abcd.2.1-15", FEED, 10, "missed", "before the feed had 1 partitions"),
+    ],
+)
+def test_who_can_not_be_given_everything_is_told_why(
+    position: str, feed: KnownFeed, start: int, reason: str, why: str
+) -> None:
+    found = feed_entry(position, feed, 0, Listener(0, 20, 20, start, 2, start))
+    assert isinstance(found, Reset) and found.reason == reason and why in found.message
+
+
+def test_who_has_seen_nothing_of_an_empty_feed_has_missed_nothing() -> None:
+    assert feed_entry("0123abcd.2", FEED, 0, Listener(0, -1, -1, -1, 2, -1)) == After(-1)
+
+
+@pytest.mark.parametrize(
+    ("front", "listener", "expected", "after"),
+    [
+        (10, Listener(0, 30, 20, 5, 1, 10), Check.FINE, 30),
+        (10, Listener(0, 30, 20, 5, 1, 12), Check.GAP, 10),
+        (10, Listener(0, 30, 20, 11, 1, 11), Check.MISSED, 10),
+        (10, Listener(0, 9, 9, 5, 1, 9), Check.LOST, 10),
+        (10, Listener(0, 19, 20, 5, 1, 9), Check.WAIT, 10),
+        (10, Listener(0), Check.WAIT, 10),
+        (None, Listener(0, 9, 9, 5, 1, 9), Check.FINE, None),
+    ],
+)
+def test_a_look_at_the_registration_says_what_is_missing(
+    front: int | None, listener: Listener, expected: Check, after: int | None
+) -> None:
+    standing = FeedStanding()
+    standing.front = front
+    assert standing.check(front, listener) is expected
+    assert standing.front == after and standing.gap == (expected is Check.GAP)
+
+
+def test_an_event_names_its_feed_and_client_and_is_put_in_as_it_is() -> None:
+    client = 'c "7" ü'
+    frames = FeedFrames(FEED, client.encode())
+    row = Row(2, 9, 13, 0, '{"text": "ü"}'.encode())
+    partition = FEED.partition(client.encode())
+    position = f"0123abcd.2.{partition}-13"
+    sse = frames.event(row, socket=False).decode()
+    assert sse == f'event: event\nid: {position}\ndata: {{"text": "ü"}}\n\n'
+    message = frames.event(row, socket=True)
+    assert message[0] == 0x81 and message[1] == len(message) - 2
+    expected = {"type": "event", "feed": "notices", "client": client, "position": position, "event": {"text": "ü"}}
+    assert json.loads(message[2:]) == expected and b'{"text": "\xc3\xbc"}' in message
+    assert str(frames.position(-1)) == "0123abcd.2" and str(frames.position(13)) == position
+
+
+def test_bytes_that_would_break_a_frame_do_not() -> None:
+    frames = FeedFrames(FEED, b"c7")
+    assert frames.event(Row(1, 1, 0, 0, b'{\r\n"n":1}'), socket=False).count(b"\ndata: ") == 2
+    frames.event(Row(1, 1, 0, 0, b'"\xff"'), socket=True)[2:].decode()
+
+
+def test_pages_are_of_so_many_bytes() -> None:
+    small, large = Row(1, 1, 0, 0, b"{}"), Row(1, 1, 0, 0, b"x" * 1_000_000)
+    assert page_size([small]) == PAGE and page_size([large]) == 1
+    assert 100 < page_size([Row(1, 1, 0, 0, b"x" * 1000)]) < PAGE

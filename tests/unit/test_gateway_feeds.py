@@ -1,0 +1,351 @@
+"""Clients of a feed against a store whose answers come late and whose messages get lost: no gap without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from feed_store_model import FeedStoreModel
+from tailrace.catalog import APP_RECORD, Catalog, CatalogFeed, Column
+from tailrace.gateway import feed_subscription, followed_feed
+from tailrace.gateway.feed_hub import FeedHub
+from tailrace.gateway.feed_subscription import FeedSubscription
+from tailrace.gateway.known import Known
+from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.timing import Timing
+from tailrace.gateway.wire import Framing, Wire
+from tailrace.position import Position
+from tailrace.store.feeds import FeedPlace
+
+# What becomes of messages, and of calls to the store.
+fates = st.lists(st.sampled_from(["arrives", "arrives", "is lost"]), max_size=7)
+answers = st.sampled_from(["answers", "answers", "answers", "takes up", "fails"])
+CHANNEL = b"channel"
+LIMIT = 60
+EXAMPLES = int(os.environ.get("EX", "60"))
+
+
+class Link:
+    """A pub/sub link that is always up."""
+
+    def __init__(self) -> None:
+        self.wanted: set[bytes] = set()
+
+    def join(self, channel: bytes) -> None:
+        assert channel not in self.wanted
+        self.wanted.add(channel)
+
+    def leave(self, channel: bytes) -> None:
+        self.wanted.remove(channel)
+
+    async def joined(self, channel: bytes) -> None:
+        assert channel in self.wanted
+
+
+@dataclass
+class Client:
+    """A connection. `seen` is what came since the last reset: offsets; `base` the offset that the first one follows.
+
+    `base` is None where the first event may be any: after a reset, and for who takes all that is kept.
+    """
+
+    model: FeedStoreModel
+    position: str | None
+    base: int | None
+    frames: list[str] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
+    ready: bool = False
+    room: int | None = None
+    last: str | None = None
+    broken: list[AssertionError] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.wire = Wire(self.write, lambda: None, Framing.PLAIN)
+
+    def write(self, data: bytes) -> None:
+        # The gateway takes an error here for one of the transport, so it is kept until the step is done.
+        try:
+            self.read(data)
+        except AssertionError as error:
+            self.broken.append(error)
+
+    def read(self, data: bytes) -> None:
+        assert not self.wire.paused, "nothing is written to who does not read"
+        for block in data.decode().split("\n\n")[:-1]:
+            fields = dict(line.split(": ", 1) for line in block.split("\n"))
+            self.take(fields["event"], fields.get("id"), json.loads(fields["data"]))
+        if self.room is not None:
+            self.room -= 1
+            if self.room <= 0:
+                self.room = None
+                self.wire.pause_writing()
+
+    def take(self, event: str, id: str | None, data: Any) -> None:
+        self.frames.append(event)
+        if event == "reset":
+            self.base, self.seen, self.ready = None, [], False
+        elif event == "ready":
+            assert id is not None and not self.ready
+            offset = offset_of(id)
+            self.check(offset, inclusive=True)
+            self.base, self.ready = max(offset, self.base if self.base is not None else -1), True
+        elif event == "event":
+            offset = data["n"]
+            assert id is not None and offset_of(id) == offset
+            self.check(offset)
+            self.seen.append(offset)
+            self.base = offset
+        self.last = id or self.last
+
+    def check(self, offset: int, *, inclusive: bool = False) -> None:
+        """Everything between what was seen and this offset was sent."""
+        if self.base is None:
+            return
+        assert inclusive or offset > self.base, "every event once, in order"
+        between = [n for n in self.model.written if self.base < n < offset + inclusive]
+        assert not between, f"{between} were not sent, and nothing was said: {self.frames}"
+
+
+def offset_of(id: str) -> int:
+    position = Position.parse(id)
+    assert position is not None
+    return position.offsets.get(0, -1)
+
+
+class Errors(logging.Handler):
+    """Keeps what the gateway logs as an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(self.format(record))
+
+
+class FeedSteps(RuleBasedStateMachine):
+    """Random steps on one client of a feed that listens over several connections."""
+
+    @initialize(retain=st.sampled_from(["listening", "always"]), live=st.integers(0, 2))
+    def declare(self, retain: str, live: int) -> None:
+        feed = CatalogFeed(
+            "f", "f", "id", 1, 1, (Column("c", "string"),), (), {}, retain=retain, length=4, ordered=True
+        )
+        self.runner = asyncio.Runner()
+        self.errors = Errors()
+        logging.getLogger("tailrace").addHandler(self.errors)
+        self.model = FeedStoreModel(feed)
+        self.clients: list[tuple[Client, FeedSubscription]] = []
+        self.positions: list[str] = []
+        self.runner.run(self.begin(feed))
+        for _ in range(live):
+            self.connect(0, False, None)
+        self.quiet()
+
+    async def begin(self, feed: CatalogFeed) -> None:
+        known = Known()
+        known.load({APP_RECORD: Catalog("app", {}, {"f": feed}).encode()})
+        self.known, self.link = known, Link()
+        timing = Timing(poll=0.0, patience=0.0)
+
+        def channel(place: FeedPlace, client: bytes) -> bytes:
+            return CHANNEL
+
+        self.hub = FeedHub(self.link, self.model, channel, known, Metrics(known), timing, LIMIT)
+
+    def settle(self) -> None:
+        async def ticks() -> None:
+            for _ in range(12):
+                await asyncio.sleep(0)
+
+        self.runner.run(ticks())
+
+    @rule(events=st.lists(st.booleans(), min_size=1, max_size=7), fates=fates)
+    def write(self, events: list[bool], fates: list[str]) -> None:
+        for event in events:
+            self.model.write(event=event)
+        self.messages_arrive(fates)
+
+    @rule(fates=fates)
+    def messages_arrive(self, fates: list[str]) -> None:
+        """The first messages that are under way arrive, in order, or get lost."""
+        found = self.model.under_way[: len(fates)]
+        del self.model.under_way[: len(fates)]
+
+        async def arrive() -> None:
+            for message, fate in zip(found, fates, strict=False):
+                if fate == "arrives":
+                    self.hub.deliver(CHANNEL, message)
+
+        self.runner.run(arrive())
+        self.settle()
+
+    @rule()
+    def events_are_published_again(self) -> None:
+        self.model.publish_again()
+
+    @rule(length=st.integers(0, 3))
+    def the_history_is_cut(self, length: int) -> None:
+        self.model.trim(length)
+
+    @rule()
+    def the_registration_lapses(self) -> None:
+        self.model.lapse()
+
+    @precondition(lambda self: self.model.calls)
+    @rule(steps=st.lists(st.tuples(st.integers(0, 5), answers), min_size=1, max_size=6))
+    def the_store_works(self, steps: list[tuple[int, str]]) -> None:
+        for which, how in steps:
+            if self.model.calls:
+                self.runner.run(self._work(which, how))
+                self.settle()
+
+    async def _work(self, which: int, how: str) -> None:
+        call = self.model.calls[which % len(self.model.calls)]
+        {"takes up": call.take_up, "answers": call.answer, "fails": call.fail}[how]()
+
+    @precondition(lambda self: len(self.clients) < 4)
+    @rule(old=st.integers(0, 30), known=st.booleans(), room=st.sampled_from([None, 1, 2, 3]))
+    def connect(self, old: int, known: bool, room: int | None) -> None:
+        position = self.positions[old % len(self.positions)] if known and self.positions else None
+
+        async def start() -> None:
+            base = offset_of(position) if position is not None else None
+            client = Client(self.model, position, base, room=room)
+            subscription = self.hub.follow(client.wire, None, "f", b"c", position)
+            client.wire.stream = subscription
+            self.clients.append((client, subscription))
+            subscription.start()
+
+        self.runner.run(start())
+        self.settle()
+
+    @precondition(lambda self: self.clients)
+    @rule(which=st.integers(0, 3), room=st.sampled_from([None, None, 1, 2]))
+    def read_or_not(self, which: int, room: int | None) -> None:
+        client, _ = self.clients[which % len(self.clients)]
+
+        async def turn() -> None:
+            if client.wire.paused:
+                client.wire.resume_writing()
+                client.room = room
+            else:
+                client.wire.pause_writing()
+
+        self.runner.run(turn())
+        self.settle()
+
+    @precondition(lambda self: self.clients)
+    @rule(which=st.integers(0, 3))
+    def disconnect(self, which: int) -> None:
+        self.every_event_comes_once_and_in_order_or_the_client_is_told()
+        client, subscription = self.clients.pop(which % len(self.clients))
+        if client.last is not None:
+            self.positions.append(client.last)
+
+        async def gone() -> None:
+            client.wire.lose()
+            subscription.close()
+
+        self.runner.run(gone())
+        self.settle()
+
+    @rule()
+    def registrations_are_checked(self) -> None:
+        async def check() -> None:
+            for followed in tuple(self.hub._followed.values()):
+                self.hub._spawn(self.hub._checked(followed))
+
+        self.runner.run(check())
+        self.settle()
+
+    @invariant()
+    def every_event_comes_once_and_in_order_or_the_client_is_told(self) -> None:
+        for client, _ in getattr(self, "clients", []):
+            if client.broken:
+                raise client.broken[0]
+        assert not hasattr(self, "errors") or not self.errors.found, self.errors.found
+
+    @invariant()
+    def who_is_slow_is_ended_and_costs_nothing(self) -> None:
+        for client, subscription in list(getattr(self, "clients", [])):
+            if client.wire.closed.done():
+                assert client.wire.ending is not None and client.wire.ending.reason == "slow"
+                assert subscription.owed > LIMIT
+                self.clients.remove((client, subscription))
+                if client.last is not None:
+                    self.positions.append(client.last)
+                self.runner.run(self._close(subscription))
+
+    async def _close(self, subscription: FeedSubscription) -> None:
+        subscription.close()
+
+    def quiet(self) -> None:
+        """Everything arrives that is under way, everyone reads, and registrations are checked."""
+        for checked in (False, True):
+            if checked:
+                self.registrations_are_checked()
+            while self.model.calls or self.model.under_way or any(one.wire.paused for one, _ in self.clients):
+                self.runner.run(self._read())
+                self.the_store_works([(0, "answers")])
+                self.messages_arrive(["arrives"] * len(self.model.under_way))
+
+    async def _read(self) -> None:
+        for client, _ in self.clients:
+            client.room = None
+            if client.wire.paused:
+                client.wire.resume_writing()
+
+    @rule()
+    def at_quiet_everyone_has_everything(self) -> None:
+        self.quiet()
+        self.every_event_comes_once_and_in_order_or_the_client_is_told()
+        for client, subscription in self.clients:
+            assert client.ready, client.frames
+            assert subscription.followed is not None and subscription.followed.has(subscription)
+            if self.model.kept:
+                assert client.base is not None and client.base >= self.model.kept[-1].offset, "the last one is there"
+            if client.seen:
+                owed = [n for n in self.model.written if n >= client.seen[0]]
+                assert client.seen == [n for n in owed if n <= client.seen[-1]], "no event is left out"
+        assert len(self.hub._followed) == bool(self.clients) == len(self.link.wanted)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "runner"):
+            return
+        logging.getLogger("tailrace").removeHandler(self.errors)
+        self.at_quiet_everyone_has_everything()
+        for _ in range(len(self.clients)):
+            self.disconnect(0)
+        while self.model.calls:
+            self.the_store_works([(0, "answers")])
+        assert not self.model.registered, "the last connection ends the registration"
+        assert not self.hub._tasks and not self.hub._repairs and not self.hub._followed and not self.link.wanted
+        self.runner.close()
+
+
+def test_every_event_comes_once_and_in_order_or_the_client_is_told(monkeypatch: Any) -> None:
+    monkeypatch.setattr(followed_feed, "FIRST_PAGE", 2)
+    monkeypatch.setattr(feed_subscription, "FIRST_PAGE", 2)
+    monkeypatch.setattr(feed_subscription, "_WRITE", 1)
+    run_state_machine_as_test(
+        FeedSteps,
+        settings=settings(
+            max_examples=EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
