@@ -56,6 +56,8 @@ class FeedStoreModel:
     offset: int = -1
     start: int = -1
     registered: bool = False
+    # Whether the last attempt to end the registration was answered.
+    left: bool = False
     written: list[int] = field(default_factory=list)
     kept: list[Row] = field(default_factory=list)
     under_way: list[bytes] = field(default_factory=list)
@@ -114,7 +116,10 @@ class FeedStoreModel:
             self.lapse()
             return Listener(0)
 
-        return await self._called(work)
+        self.left = False
+        found = await self._called(work)
+        self.left = True
+        return found
 
     async def events(self, place: FeedPlace, client: bytes, after: int, count: int = PAGE) -> Page | None:
         """See `Listening`."""

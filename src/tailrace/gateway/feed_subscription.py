@@ -180,6 +180,8 @@ class FeedSubscription:
             except Unavailable:
                 await asyncio.sleep(self._hub.timing.poll)
                 continue
+            if self.wire.paused:
+                continue
             if not page.complete and not self._from_start:
                 self._tell(followed, missed(followed.feed, after, page.start, None))
                 continue
@@ -188,7 +190,7 @@ class FeedSubscription:
             if len(page.events) == count:
                 count = page_size(page.events)
                 continue
-            if self._ready_due:
+            if self._ready_due and not self.wire.paused:
                 self._ready_due, self._reset = False, None
                 self._send("ready", self._ready(followed))
             if self.wire.paused:
