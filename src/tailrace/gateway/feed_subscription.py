@@ -180,7 +180,7 @@ class FeedSubscription:
             except Unavailable:
                 await asyncio.sleep(self._hub.timing.poll)
                 continue
-            if self.wire.paused:
+            if self._full():
                 continue
             if not page.complete and not self._from_start:
                 self._tell(followed, missed(followed.feed, after, page.start, None))
@@ -190,10 +190,10 @@ class FeedSubscription:
             if len(page.events) == count:
                 count = page_size(page.events)
                 continue
-            if self._ready_due and not self.wire.paused:
+            if self._ready_due and not self._full():
                 self._ready_due, self._reset = False, None
                 self._send("ready", self._ready(followed))
-            if self.wire.paused:
+            if self._full():
                 continue
             if followed.enter(self, after, page):
                 self.owed = 0
@@ -228,6 +228,9 @@ class FeedSubscription:
             frames, size = [], 0
         self.cursor, self._from_start = page.reached, False
         return True
+
+    def _full(self) -> bool:
+        return self.wire.paused
 
     def _tell(self, followed: FollowedFeed, reset: Reset) -> None:
         self._ready_due = self._from_start = True
