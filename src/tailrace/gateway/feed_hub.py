@@ -10,12 +10,12 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from tailrace.gateway.endings import GONE, SLOW, end
+from tailrace.gateway.feed_problems import unknown_feed
 from tailrace.gateway.feed_resume import feed_rebuilt
 from tailrace.gateway.feed_subscription import FeedSubscription
 from tailrace.gateway.followed_feed import FeedSource, FollowedFeed
 from tailrace.gateway.known import Known, KnownFeed
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.problems import Problem
 from tailrace.gateway.timing import Timing
 from tailrace.gateway.wire import Wire
 from tailrace.store.feeds import FeedPlace
@@ -252,14 +252,3 @@ class FeedHub:
         if not self._changed:
             asyncio.get_running_loop().call_soon(self.flush)
         self._changed.append(followed)
-
-
-def unknown_feed(known: Known, name: str) -> Problem:
-    """A 404: the catalog has no such feed."""
-    return Problem(
-        404,
-        "unknown feed",
-        feed=name,
-        expected=sorted(known.feeds),
-        remedy="Take one of the expected feeds, or declare this one and start the pipeline.",
-    )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.gateway import notices
 from tailrace.gateway.endings import FAULT, end
+from tailrace.gateway.feed_problems import already_followed
 from tailrace.gateway.feed_resume import feed_ahead, feed_entry, missed
 from tailrace.gateway.followed_feed import FIRST_PAGE, FollowedFeed, page_size
 from tailrace.gateway.problems import Problem
@@ -66,7 +67,7 @@ class FeedSubscription:
         if self._stopped:
             return
         if self._hub.follows(self.wire, self.feed, self.client):
-            end(self, _twice(self), FAULT)
+            end(self, already_followed(self.feed, self.client), FAULT)
             return
         self.followed = self._hub.attach(self)
         if self.followed is not None:
@@ -259,14 +260,3 @@ class FeedSubscription:
             # The client connects again, with the position it has.
             log.exception("feed=failed feed=%s client=%r", self.feed, self.client[:200])
             end(self, Problem(500, "internal error", remedy="Subscribe again with the last position."), FAULT)
-
-
-def _twice(subscription: FeedSubscription) -> Problem:
-    # Frames name the feed and the client: those of a second subscription would be taken for the first one's.
-    return Problem(
-        409,
-        "already followed",
-        expected="one subscription of a feed and client on a connection",
-        got=f"a second one of feed {subscription.feed}, client {subscription.client.decode()[:200]}",
-        remedy="Use the subscription that is there, or unsubscribe it first.",
-    )

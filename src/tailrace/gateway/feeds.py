@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from tailrace.gateway import feed_examples
 from tailrace.gateway.access_hook import Identity
-from tailrace.gateway.feed_hub import unknown_feed
+from tailrace.gateway.feed_problems import unknown_feed
 from tailrace.gateway.following import LastId, LastIdHeader, event_stream
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.paths import decoded
