@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -37,7 +37,6 @@ fates = st.lists(st.sampled_from(["arrives", "arrives", "is lost"]), max_size=7)
 answers = st.sampled_from(["answers", "answers", "answers", "takes up", "fails"])
 CHANNEL = b"channel"
 LIMIT = 60
-EXAMPLES = int(os.environ.get("EX", "60"))
 
 
 class Link:
@@ -339,13 +338,15 @@ class FeedSteps(RuleBasedStateMachine):
         self.runner.close()
 
 
-def test_every_event_comes_once_and_in_order_or_the_client_is_told(monkeypatch: Any) -> None:
+def test_every_event_comes_once_and_in_order_or_the_client_is_told(
+    monkeypatch: pytest.MonkeyPatch, examples: int
+) -> None:
     monkeypatch.setattr(followed_feed, "FIRST_PAGE", 2)
     monkeypatch.setattr(feed_subscription, "FIRST_PAGE", 2)
     monkeypatch.setattr(feed_subscription, "_WRITE", 1)
     run_state_machine_as_test(
         FeedSteps,
         settings=settings(
-            max_examples=EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=40 * examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

@@ -16,7 +16,8 @@ As for a view, all keys of one changelog partition share the hash tag `{feed:par
 The position's `since` is the offset after which events are kept at all: a restore reads the records before it only to
 know a replay when it comes. `floor` is the offset up to which all events of a client may have been dropped. `begun`
 names the restore that the history belongs to: the streams of an earlier one are never read and expire by themselves.
-`opens` is when the restore may begin to read. An entry's id ends in 1, because Redis takes no id 0-0.
+`opens` is when the restore may begin to read. An entry's id ends in 1, because Redis takes no id 0-0. A message is the
+offset of the client's event before it, and the event: see `feed.lua`.
 """
 
 from __future__ import annotations
