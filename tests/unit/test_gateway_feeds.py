@@ -378,3 +378,37 @@ def test_who_is_sent_what_is_kept_is_told_when_it_is_cut_before_all_of_it_was_re
     steps.quiet()
     assert client.frames == ["event", "reset", "event", "ready"] and client.seen == [2]
     steps.teardown()
+
+
+def test_who_is_found_slow_before_a_tick_is_written_gets_that_tick_later() -> None:
+    steps = FeedSteps()
+    steps.declare(retain="listening", live=2)
+    steps.write([True, True], [])
+    steps.messages_arrive(["arrives", "arrives"], slow=0)
+    steps.quiet()
+    assert [client.seen for client, _ in steps.clients] == [[0, 1], [0, 1]]
+    steps.teardown()
+
+
+def test_what_is_heard_while_a_gap_is_read_is_read_next() -> None:
+    steps = FeedSteps()
+    steps.declare(retain="listening", live=1)
+    steps.write([True, True], ["is lost", "arrives"])
+    steps.the_store_works([(0, "takes up")])
+    steps.write([True], ["arrives"])
+    # Nothing but the message itself may help.
+    steps.sound = True
+    steps.quiet()
+    assert steps.clients[0][0].seen == [0, 1, 2]
+    steps.teardown()
+
+
+def test_what_is_heard_while_a_client_comes_in_is_read_at_once() -> None:
+    steps = FeedSteps()
+    steps.declare(retain="listening", live=0)
+    steps.connect(0, False, None)
+    steps.the_store_works([(0, "answers"), (0, "takes up")])
+    steps.write([True], ["arrives"])
+    steps.quiet()
+    assert steps.clients[0][0].seen == [0]
+    steps.teardown()

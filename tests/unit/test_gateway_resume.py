@@ -37,9 +37,9 @@ def test_a_position_from_before_something_was_forgotten_is_reset() -> None:
     assert isinstance(entry("0123abcd.2", VIEW, 3, 10, 8), Reset)
 
 
-@pytest.mark.parametrize("text", ["", "0123abcd.2", "0123abcd.2.1-7"])
-def test_a_position_that_names_no_offset_of_the_partition_has_seen_nothing_of_it(text: str) -> None:
-    assert entry(text, VIEW, 3, 10) == Fresh()
+@pytest.mark.parametrize("text", ["0123abcd.2", "0123abcd.2.1-7"])
+def test_a_position_that_names_no_offset_of_the_partition_gets_everything_and_hears_of_what_has_gone(text: str) -> None:
+    assert entry(text, VIEW, 3, 10) == After(-1)
 
 
 @pytest.mark.parametrize(

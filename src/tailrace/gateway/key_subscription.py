@@ -233,6 +233,8 @@ class KeySubscription:
             held, entries = await self._joining.judged(self, followers, asked)
             await self.wire.writable()
             if not self.wire.closed.done():
+                # From here on its keys are live, though the task ends a little later.
+                self._tasks = {task: keys for task, keys in self._tasks.items() if task is not asyncio.current_task()}
                 enter(followers, held, entries)
         except Exception:
             log.exception("join=failed view=%s keys=%d", self._view.name, len(followers))
