@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.query_frames import NO_BUILD
-from tailrace.gateway.resume import Fresh, Later, Reset
+from tailrace.gateway.resume import Fresh, Later, Reset, unreadable
 from tailrace.position import Position
 from tailrace.store import matches
 
@@ -36,7 +36,7 @@ def query_entry(text: str | None, view: KnownView) -> Fresh | Since | Later | Re
         return Fresh()
     position = Position.parse(text)
     if position is None:
-        return Reset("unreadable", "expected the id of an earlier frame as the position, got something else")
+        return unreadable(text)
     if position.lineage != view.lineage:
         return Reset("foreign", "the position belongs to another view or to an earlier changelog of this one")
     if position.generation == NO_BUILD:
