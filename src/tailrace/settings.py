@@ -9,13 +9,13 @@ import os
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.errors import SettingError
 from tailrace.logs import without_password
 from tailrace.store.address import Address, NotAnAddress
 
-ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "dev")
+ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "revoke", "dev")
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ TABLE = (
         "redis",
         "redis://localhost:6379/0",
         "URL of Redis or Valkey, also of Sentinels or a Cluster: see docs/operations.md.",
-        ("materializer", "gateway", "status"),
+        ("materializer", "gateway", "status", "revoke"),
     ),
     Setting(
         "prefix",
         "text",
         "",
         "Prefix of all keys in Redis; `tailrace:<app>` where empty.",
-        ("materializer", "gateway", "status"),
+        ("materializer", "gateway", "status", "revoke"),
     ),
     Setting(
         "checkpoints",
@@ -148,6 +148,59 @@ TABLE = (
         "Over how long a gateway that stops lets its clients go, so that they do not all connect elsewhere at once.",
         ("gateway",),
     ),
+    Setting(
+        "access",
+        "access",
+        "",
+        "`jwt`: requests need a token; `off`: none does. Where empty: `off` on a loopback address, refused on others.",
+        ("gateway",),
+    ),
+    Setting("jwt-algorithm", "algorithm", "", "How tokens are signed: HS256, RS256 or ES256.", ("gateway",)),
+    Setting("jwt-key", "file", "", "File with the key of tokens: a secret, or a public key as PEM.", ("gateway",)),
+    Setting(
+        "jwt-secret", "secret", "", "The secret of tokens that are signed with HS256; no flag has it.", ("gateway",)
+    ),
+    Setting("jwks", "url", "", "URL that the issuer of tokens publishes its keys at.", ("gateway",)),
+    Setting("jwt-issuer", "text", "", "Who must have issued a token (`iss`); anyone where empty.", ("gateway",)),
+    Setting("jwt-audience", "text", "", "Whom a token must be for (`aud`); anyone where empty.", ("gateway",)),
+    Setting("jwt-leeway", "duration", "10s", "How far the clocks of issuer and gateway may differ.", ("gateway",)),
+    Setting(
+        "rights", "file", "", "File that says what tokens allow; where empty, a claim of theirs does.", ("gateway",)
+    ),
+    Setting("rights-claim", "text", "tailrace", "The claim that says what a token allows.", ("gateway",)),
+    Setting("auth-cookie", "text", "", "Name of a cookie that may hold the token; none where empty.", ("gateway",)),
+    Setting(
+        "origins",
+        "text",
+        "",
+        "Web pages that may use the gateway beside its own, such as https://app.example.com, separated by commas.",
+        ("gateway",),
+    ),
+    Setting(
+        "open",
+        "open",
+        "",
+        "What needs no token beside health: `metrics`, `documents` (OpenAPI, AsyncAPI), or both with a comma.",
+        ("gateway",),
+    ),
+    Setting(
+        "trusted-proxies",
+        "text",
+        "",
+        "Addresses or networks of proxies whose X-Forwarded-For is believed, separated by commas.",
+        ("gateway",),
+    ),
+    Setting("limit-connections", "count", "20000", "Streams and WebSockets of one gateway at most.", ("gateway",)),
+    Setting("limit-user-connections", "count", "100", "Of them for one user, or for one address.", ("gateway",)),
+    Setting("limit-connects", "count", "10", "New ones of a user per second, ten times as many at once.", ("gateway",)),
+    Setting(
+        "limit-messages", "count", "50", "Messages per second on a WebSocket, ten times as many at once.", ("gateway",)
+    ),
+    Setting("limit-subscriptions", "count", "1000", "Subscriptions on one WebSocket.", ("gateway",)),
+    Setting("limit-keys", "count", "10000", "Keys in one subscription.", ("gateway",)),
+    Setting("limit-key-bytes", "count", "65535", "Bytes of a key that clients ask for.", ("gateway",)),
+    Setting("limit-body-bytes", "count", "1048576", "Bytes of a request's body.", ("gateway",)),
+    Setting("limit-message-bytes", "count", "1048576", "Bytes of a message on a WebSocket.", ("gateway",)),
     Setting("data", "text", ".tailrace", "Directory that `tailrace dev` keeps its data and logs in.", ("dev",)),
     Setting(
         "health-port",
@@ -159,6 +212,7 @@ TABLE = (
     Setting("log-level", "level", "info", "debug, info, warning or error.", ALL),
 )
 
+_DEFAULTS = {setting.name: setting.default for setting in TABLE}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -169,7 +223,8 @@ def add_flags(parser: ArgumentParser, command: str) -> None:
         "settings", "Each is also an environment variable: TAILRACE_ and the flag's name."
     )
     for setting in TABLE:
-        if command in setting.commands:
+        # Every user of a machine sees the flags of a process, so a secret is a variable only.
+        if command in setting.commands and setting.kind != "secret":
             default = f" Default: {setting.default}." if setting.default else ""
             group.add_argument(
                 setting.flag, metavar=setting.kind.upper(), help=setting.meaning.replace("%", "%%") + default
@@ -178,9 +233,9 @@ def add_flags(parser: ArgumentParser, command: str) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one process, read and checked."""
+    """The settings of one process, read and checked. They are never shown: some are secret."""
 
-    values: Mapping[str, str]
+    values: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def read(cls, flags: Namespace, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -194,16 +249,16 @@ class Settings:
         return cls(values)
 
     def text(self, name: str) -> str:
-        """A setting as it was given."""
-        return self.values[name]
+        """A setting as it was given, or its default."""
+        return self.values[name] if name in self.values else _DEFAULTS[name]
 
     def number(self, name: str) -> int:
         """A count or a port; 0 where it is empty."""
-        return int(self.values[name] or 0)
+        return int(self.text(name) or 0)
 
     def seconds(self, name: str) -> float:
         """A duration in seconds."""
-        return seconds(self.values[name])
+        return seconds(self.text(name))
 
 
 def seconds(text: str) -> float:
@@ -239,6 +294,13 @@ def _problem(kind: str, text: str) -> str | None:
         return None
     if kind == "topics":
         return None if text in ("changelogs", "all") else "changelogs or all"
+    if kind == "access":
+        return None if text in ("off", "jwt") else "off or jwt"
+    if kind == "algorithm":
+        return None if text in ("HS256", "RS256", "ES256") else "HS256, RS256 or ES256"
+    if kind == "open":
+        known = {one.strip() for one in text.split(",")} <= {"metrics", "documents"}
+        return None if known else "metrics, documents, or both with a comma"
     if kind == "switch":
         return None if text in ("yes", "no") else "yes or no"
     if kind == "level":
@@ -259,5 +321,6 @@ def page() -> str:
     ]
     for s in TABLE:
         default = f"`{s.default}`" if s.default else ""
-        lines.append(f"| `{s.flag}` | `{s.variable}` | {default} | {', '.join(s.commands)} | {s.meaning} |")
+        flag = f"`{s.flag}`" if s.kind != "secret" else ""
+        lines.append(f"| {flag} | `{s.variable}` | {default} | {', '.join(s.commands)} | {s.meaning} |")
     return "\n".join(lines) + "\n"

@@ -19,6 +19,7 @@ RULES = {
     "redis": "store",
     "hiredis": "store",
     "sqlglot": "queries",
+    "jwt": "access",
     "fastapi": "gateway",
     "starlette": "gateway",
     "uvicorn": "gateway",

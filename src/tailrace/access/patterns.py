@@ -1,0 +1,120 @@
+"""Patterns of keys: which keys of a view, or clients of a feed, rights are about.
+
+    "{sub}"            this key
+    "{sub}/*"          every key that begins so; a `*` elsewhere is a character like any other
+    ["{sub}", "*"]     of a key of several columns: one pattern per column
+
+A key of several columns is written as a JSON array, and a claim could end an element of it early. So such keys are
+decoded and compared column by column, and a text pattern with claims may not spell an array.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from tailrace.access.templates import MOST, Claims, Piece, Placeholder, TemplateError, fill, read_template
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A text or, where `open`, everything that begins with it."""
+
+    text: str
+    open: bool = False
+
+    @property
+    def anything(self) -> bool:
+        """Whether every text matches."""
+        return self.open and not self.text
+
+    def matches(self, text: str) -> bool:
+        """Whether a text is one of those meant."""
+        return text.startswith(self.text) if self.open else text == self.text
+
+
+@dataclass(frozen=True)
+class ColumnPatterns:
+    """One pattern for each column of a key."""
+
+    columns: tuple[Pattern, ...]
+
+    @property
+    def anything(self) -> bool:
+        """Whether every key of as many columns matches."""
+        return all(pattern.anything for pattern in self.columns)
+
+    def matches(self, text: str) -> bool:
+        """Whether a key, as the text of a JSON array, is one of those meant."""
+        found = cells(text)
+        if found is None or len(found) != len(self.columns):
+            return False
+        return all(pattern.matches(cell) for pattern, cell in zip(self.columns, found, strict=True))
+
+
+KeyPattern = Pattern | ColumnPatterns
+
+
+@dataclass(frozen=True)
+class PatternTemplate:
+    """A pattern with claims to be filled in."""
+
+    columns: tuple[tuple[tuple[Piece, ...], bool], ...]
+    several: bool
+
+    def patterns(self, claims: Claims) -> Iterable[KeyPattern]:
+        """The patterns of a token: several where a claim is a list, none where one is missing."""
+        choices = [[Pattern(text, is_open) for text in fill(pieces, claims)] for pieces, is_open in self.columns]
+        for _, chosen in zip(range(MOST), product(*choices), strict=False):
+            yield ColumnPatterns(chosen) if self.several else chosen[0]
+
+
+def read_pattern(value: object) -> PatternTemplate:
+    """The template of a pattern; raises TemplateError."""
+    if isinstance(value, str):
+        pieces, is_open = _read(value)
+        first = pieces[0] if pieces else ""
+        if (
+            isinstance(first, str)
+            and first.lstrip().startswith("[")
+            and any(isinstance(p, Placeholder) for p in pieces)
+        ):
+            raise TemplateError(
+                f'expected an array for a key of several columns, such as ["{{sub}}", "*"], got {value!r}'
+            )
+        return PatternTemplate(((pieces, is_open),), several=False)
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        return PatternTemplate(tuple(_read(one) for one in value), several=True)
+    raise TemplateError(f"expected a text, or an array of texts for a key of several columns, got {value!r}")
+
+
+def matches_any(patterns: Sequence[KeyPattern], text: str) -> bool:
+    """Whether one of the patterns matches."""
+    return any(pattern.matches(text) for pattern in patterns)
+
+
+def _read(text: str) -> tuple[tuple[Piece, ...], bool]:
+    is_open = text.endswith("*")
+    return read_template(text[:-1] if is_open else text), is_open
+
+
+def cells(key: str) -> list[str] | None:
+    """The columns of a key of several, each as text; None for a text that no such key has."""
+    if not key.startswith("["):
+        return None
+    try:
+        found = json.loads(key)
+    except (ValueError, RecursionError):
+        return None
+    texts = [_text(value) for value in found]
+    return None if None in texts else [text for text in texts if text is not None]
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) else None

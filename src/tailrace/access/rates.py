@@ -1,0 +1,65 @@
+"""Rates: so many per second, and some at once, for each of many names."""
+
+from __future__ import annotations
+
+import math
+
+_MOST = 50_000
+
+
+class Bucket:
+    """Fills with `rate` per second up to `burst`; each use takes one out."""
+
+    __slots__ = ("_at", "_burst", "_held", "_rate")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._held = burst
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """0 where one could be taken out, else for how many seconds to wait."""
+        self._fill(now)
+        if self._held >= 1:
+            self._held -= 1
+            return 0.0
+        return (1 - self._held) / self._rate
+
+    def full(self, now: float) -> bool:
+        """Whether it is as if it had never been used."""
+        self._fill(now)
+        return self._held >= self._burst
+
+    def _fill(self, now: float) -> None:
+        self._held = min(self._burst, self._held + max(0.0, now - self._at) * self._rate)
+        self._at = now
+
+
+class Rates:
+    """A bucket for each name that was used lately."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._buckets: dict[str, Bucket] = {}
+        self._tidied = -math.inf
+
+    def take(self, name: str, now: float) -> float:
+        """0 where a use is allowed, else for how many seconds to wait."""
+        self._tidy(now)
+        if name not in self._buckets:
+            self._buckets[name] = Bucket(self._rate, self._burst, now)
+        return self._buckets[name].take(now)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def _tidy(self, now: float) -> None:
+        # A bucket is full again after this time, and then need not be kept.
+        if now - self._tidied < self._burst / self._rate and len(self._buckets) < _MOST:
+            return
+        self._tidied = now
+        self._buckets = {name: bucket for name, bucket in self._buckets.items() if not bucket.full(now)}
+        if len(self._buckets) >= _MOST:
+            self._buckets.clear()

@@ -1,0 +1,36 @@
+"""What is refused, and why: one exception that every surface tells in its own way."""
+
+from __future__ import annotations
+
+
+class Refused(Exception):
+    """Nothing is given. `status` is that of HTTP: 401 asks for another token, 403 is final, 429 and 503 for later.
+
+    No field holds a token, a key or a part of one.
+    """
+
+    def __init__(
+        self, status: int, error: str, *, expected: str, remedy: str, got: str = "none", retry_after: int | None = None
+    ) -> None:
+        super().__init__(f"{error}: expected {expected}, got {got}. {remedy}")
+        self.status = status
+        self.error = error
+        self.expected = expected
+        self.got = got
+        self.remedy = remedy
+        self.retry_after = retry_after
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What a client is told beside the status."""
+        return {"error": self.error, "expected": self.expected, "got": self.got, "remedy": self.remedy}
+
+
+def unauthorized(error: str, expected: str, got: str, remedy: str) -> Refused:
+    """A 401: there is no token, or one that can't be believed."""
+    return Refused(401, error, expected=expected, got=got, remedy=remedy)
+
+
+def forbidden(error: str, expected: str, got: str, remedy: str) -> Refused:
+    """A 403: who asks is known, and may not."""
+    return Refused(403, error, expected=expected, got=got, remedy=remedy)

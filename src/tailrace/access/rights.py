@@ -1,0 +1,204 @@
+"""Rights: what the claims of a token allow, by a document that stands in the token itself or in a file of the gateway.
+
+    {"views": {"orders": {"keys": ["{sub}"], "where": "customer_id = {sub:integer}"}, "public-*": true},
+     "feeds": {"notices": ["clients/{sub}"]},
+     "topics": ["ratings"],
+     "operations": true}
+
+What is not named is not allowed, and neither is what needs a claim that the token does not have. Of several names that
+fit, the exact one counts, else the longest that ends in `*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tailrace.access.filters import FilterTemplate, read_filter
+from tailrace.access.patterns import KeyPattern, PatternTemplate, matches_any, read_pattern
+from tailrace.access.templates import Claims, TemplateError, claim
+
+_FIELDS = ("views", "feeds", "topics", "operations")
+
+
+class RightsError(ValueError):
+    """A document that can't be read: where in it, what was expected and what came."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What is allowed of one view: these keys, all where None; and only rows that match `where`, a query."""
+
+    keys: tuple[KeyPattern, ...] | None = None
+    where: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row may be seen."""
+        return self.where is None and (self.keys is None or any(pattern.anything for pattern in self.keys))
+
+    def allows(self, key: str) -> bool:
+        """Whether a key may be asked for; its row has to match `where`, too."""
+        return self.keys is None or matches_any(self.keys, key)
+
+
+@dataclass(frozen=True)
+class _Template:
+    keys: tuple[PatternTemplate, ...] | None = None
+    where: FilterTemplate | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document with claims to be filled in; each map goes from names, which may end in `*`, to what is allowed.
+
+    `when` says which tokens it is for: those whose claims are, or hold, one of the values.
+    """
+
+    views: Mapping[str, _Template] = field(default_factory=dict)
+    feeds: Mapping[str, _Template] = field(default_factory=dict)
+    topics: Mapping[str, _Template] = field(default_factory=dict)
+    operations: bool = False
+    when: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+
+    def applies(self, claims: Claims) -> bool:
+        """Whether the document is for the token with these claims."""
+        return all(any(_holds(claims, name, value) for value in values) for name, values in self.when.items())
+
+
+class Rights:
+    """What one token allows; claims are filled in when something is asked for, and once."""
+
+    def __init__(self, document: Document, claims: Claims) -> None:
+        self._document = document
+        self._claims = claims
+        self._granted: dict[tuple[str, str], Grant | None] = {}
+        self.operations = document.operations
+
+    def view(self, name: str) -> Grant | None:
+        """What is allowed of a view; None where nothing is."""
+        return self._grant("view", name, self._document.views)
+
+    def feed(self, name: str, client: str) -> bool:
+        """Whether the feed of a client may be followed."""
+        grant = self._grant("feed", name, self._document.feeds)
+        return grant is not None and grant.allows(client)
+
+    def topic(self, name: str) -> bool:
+        """Whether events may be sent to a topic."""
+        return self._grant("topic", name, self._document.topics) is not None
+
+    def _grant(self, kind: str, name: str, among: Mapping[str, _Template]) -> Grant | None:
+        if (kind, name) not in self._granted:
+            template = _named(among, name)
+            if len(self._granted) >= 1000:  # names that clients make up
+                self._granted.clear()
+            self._granted[kind, name] = None if template is None else self._filled(template)
+        return self._granted[kind, name]
+
+    def _filled(self, template: _Template) -> Grant | None:
+        where = None
+        if template.where is not None:
+            where = template.where.text(self._claims)
+            if where is None:
+                return None
+        if template.keys is None:
+            return Grant(None, where)
+        keys = tuple(pattern for one in template.keys for pattern in one.patterns(self._claims))
+        return Grant(keys, where) if keys else None
+
+
+NOTHING = Document()
+
+
+def read_documents(found: object) -> tuple[Document, ...]:
+    """The documents of a rights file: one, or a list of which the first that applies counts; raises RightsError."""
+    if isinstance(found, list):
+        return tuple(read_document(one, f"[{n}]", rules=True) for n, one in enumerate(found))
+    return (read_document(found),)
+
+
+def rights_of(documents: tuple[Document, ...], claims: Claims) -> Rights:
+    """What a token allows by the first document that is for it."""
+    return Rights(next((one for one in documents if one.applies(claims)), NOTHING), claims)
+
+
+def read_document(found: object, place: str = "", *, rules: bool = False) -> Document:
+    """The document in decoded JSON; raises RightsError."""
+    held = _object(found, place or "the rights")
+    for name in held:
+        if name not in (*_FIELDS, *(("when",) if rules else ())):
+            raise RightsError(f"{place}: expected one of {', '.join(_FIELDS)}, got {name!r}".lstrip(": "))
+    operations = held.get("operations", False)
+    if not isinstance(operations, bool):
+        raise RightsError(f"{place}.operations: expected true or false, got {operations!r}".lstrip("."))
+    when = _object(held.get("when", {}), f"{place}.when")
+    return Document(
+        views=_names(held.get("views", {}), f"{place}.views".lstrip("."), where=True),
+        feeds=_names(held.get("feeds", {}), f"{place}.feeds".lstrip(".")),
+        topics=_names(held.get("topics", {}), f"{place}.topics".lstrip("."), keys=False),
+        operations=operations,
+        when={name: tuple(value) if isinstance(value, list) else (value,) for name, value in when.items()},
+    )
+
+
+def _names(found: object, place: str, *, keys: bool = True, where: bool = False) -> dict[str, _Template]:
+    if found is True:
+        return {"*": _Template()}
+    if isinstance(found, list) and all(isinstance(name, str) for name in found):
+        found = dict.fromkeys(found, True)
+    templates = {}
+    for name, value in _object(found, place).items():
+        if value is not False:
+            templates[name] = _template(value, f"{place}.{name}", keys=keys, where=where)
+    return templates
+
+
+def _template(value: object, place: str, *, keys: bool, where: bool) -> _Template:
+    if value is True:
+        return _Template()
+    if isinstance(value, list) and keys:
+        return _Template(_patterns(value, place))
+    if isinstance(value, dict) and where and value and value.keys() <= {"keys", "where"}:
+        text = value.get("where")
+        if text is not None and not isinstance(text, str):
+            raise RightsError(f"{place}.where: expected a query as text, got {text!r}")
+        try:
+            template = None if text is None else read_filter(text)
+        except TemplateError as error:
+            raise RightsError(f"{place}.where: {error}") from None
+        return _Template(_patterns(value["keys"], f"{place}.keys") if "keys" in value else None, template)
+    shapes = ["true", *(["a list of keys"] if keys else []), *(['{"keys": […], "where": "…"}'] if where else [])]
+    raise RightsError(f"{place}: expected {' or '.join(shapes)}, got {value!r}")
+
+
+def _patterns(value: object, place: str) -> tuple[PatternTemplate, ...]:
+    if not isinstance(value, list):
+        raise RightsError(f"{place}: expected a list of keys, got {value!r}")
+    try:
+        return tuple(read_pattern(one) for one in value)
+    except TemplateError as error:
+        raise RightsError(f"{place}: {error}") from None
+
+
+def _object(found: object, place: str) -> dict[str, object]:
+    if not isinstance(found, dict):
+        raise RightsError(f"{place.lstrip('.')}: expected an object, got {type(found).__name__}")
+    return found
+
+
+def _named(among: Mapping[str, _Template], name: str) -> _Template | None:
+    found = among.get(name)
+    if found is not None:
+        return found
+    fitting = [other for other in among if other.endswith("*") and name.startswith(other[:-1])]
+    return among[max(fitting, key=len)] if fitting else None
+
+
+def _holds(claims: Claims, name: str, value: object) -> bool:
+    found = claim(claims, name)
+    if isinstance(found, list):
+        return value in found
+    if name == "scope" and isinstance(found, str):
+        return value in found.split()
+    return found is not None and type(found) is type(value) and found == value
