@@ -1,0 +1,69 @@
+"""Revocations in the store: tokens, and all tokens of a subject, that are not to be believed any more.
+
+    tailrace:movies:revoked    hash, with an expiry    jti:<id> or sub:<subject> → when, and until when that is kept
+                               channel                 one message when there are new ones
+
+Both times are in ms since 1970. Of a subject, tokens that were issued later are believed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+from tailrace.store.async_servers import AsyncServers
+from tailrace.store.scripts import AsyncScript, Script, script_text
+from tailrace.store.servers import Servers
+
+Times = tuple[int, int]
+_TIMES = re.compile(rb"(\d{1,16}) (\d{1,16})", re.ASCII)
+
+
+def revoked_key(prefix: str) -> bytes:
+    """The hash of revocations, and the channel that says there are new ones."""
+    return f"{prefix}:revoked".encode()
+
+
+class Revocations:
+    """The gateway's side. Every method raises Unavailable when it fails."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._servers = AsyncServers(url)
+        self._revoke = AsyncScript(self._servers, script_text("revoke"))
+        self.channel = revoked_key(prefix)
+
+    async def all(self) -> dict[str, Times]:
+        """Every revocation that Redis holds; some may be over."""
+        async with self._servers.at(self.channel) as redis:
+            found = await cast(Any, redis.hgetall(cast(str, self.channel)))
+        read = ((name.decode(errors="replace"), _TIMES.fullmatch(value)) for name, value in found.items())
+        return {name: (int(times[1]), int(times[2])) for name, times in read if times is not None}
+
+    async def put(self, revoked: Mapping[str, Times]) -> None:
+        """Write down what Redis has lost."""
+        await self._revoke(keys=[self.channel], args=_arguments(revoked))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._servers.close()
+
+
+def revoke(url: str, prefix: str, name: str, seconds: float) -> None:
+    """Revoke from now on, and keep it for so long; raises Unavailable."""
+    servers = Servers(url)
+    now = int(time.time() * 1000)
+    try:
+        Script(servers, script_text("revoke"))(
+            keys=[revoked_key(prefix)], args=_arguments({name: (now, now + round(seconds * 1000))})
+        )
+    finally:
+        servers.close()
+
+
+def _arguments(revoked: Mapping[str, Times]) -> list[Any]:
+    times: list[Any] = [int(time.time() * 1000)]
+    for name, (at, until) in revoked.items():
+        times += [name, at, until]
+    return times
