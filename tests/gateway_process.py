@@ -22,6 +22,7 @@ from tailrace.dev.ports import free_port
 from tailrace.partitions import partition_of
 from tailrace.position import Position
 from tailrace.record import Change
+from tailrace.settings import TABLE
 from tailrace.store.hand_overs import HandOvers, Served
 from tailrace.store.keys import default_prefix
 from tailrace.store.writer import Applied, Writer
@@ -127,10 +128,13 @@ def row(version: int, **more: Any) -> bytes:
 class GatewayProcess:
     """The real gateway as a process, on a port of its own."""
 
-    def __init__(self, directory: Path, redis: str, app: str, **timing: float) -> None:
+    def __init__(
+        self, directory: Path, redis: str, app: str, settings: Mapping[str, str] | None = None, /, **timing: float
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        values = {"redis": redis, "prefix": "", "host": "127.0.0.1", "port": str(self.port), "log-level": "info"}
+        values = {setting.name: setting.default for setting in TABLE}
+        values |= {"redis": redis, "host": "127.0.0.1", "port": str(self.port), **(settings or {})}
         command = [sys.executable, "-c", _MAIN, app, json.dumps(values), json.dumps({**TIMING, **timing})]
         self._taps: list[Tap | SocketTap] = []
         self.log = directory / f"gateway-{self.port}.log"

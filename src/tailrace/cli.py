@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tailrace import __version__
-from tailrace.errors import DeclarationError, TailraceError
+from tailrace.errors import DeclarationError, SettingError, TailraceError, Unreachable
 from tailrace.loading import app_name, load_app
 from tailrace.logs import log_to_stderr
 from tailrace.settings import Settings, add_flags
@@ -87,6 +87,15 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("app", help=_NAME)
     status.add_argument("--json", action="store_true", help="Print JSON.")
     add_flags(status, "status")
+    revoke = add("revoke", _revoke, "Stop believing tokens that were issued so far, and end their connections.")
+    revoke.add_argument("app", help=_NAME)
+    whose = revoke.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--sub", metavar="SUBJECT", help="All tokens of a subject; those issued later are believed.")
+    whose.add_argument("--jti", metavar="ID", help="The one token of this id.")
+    revoke.add_argument(
+        "--for", dest="lasting", metavar="DURATION", default="24h", help="How long tokens last at most. Default: 24h."
+    )
+    add_flags(revoke, "revoke")
     for name, command, summary, argument in (
         ("pipeline", _pipeline, "Compute the views of an app: topics to changelogs.", _MODULE),
         ("materializer", _materializer, "Keep Redis in step with the changelogs of an app.", _NAME),
@@ -124,6 +133,26 @@ def _gateway(flags: argparse.Namespace) -> int:
     from tailrace.gateway.run import run
 
     return run(app_name(flags.app), settings)
+
+
+def _revoke(flags: argparse.Namespace) -> int:
+    settings = _settings(flags)
+    from tailrace.settings import seconds
+    from tailrace.store.keys import default_prefix
+    from tailrace.store.outages import Unavailable
+    from tailrace.store.revocations import revoke
+
+    try:
+        lasting = seconds(flags.lasting)
+    except ValueError:
+        raise SettingError(f"--for: expected a duration such as 1h, got {flags.lasting!r}") from None
+    name = f"sub:{flags.sub}" if flags.sub is not None else f"jti:{flags.jti}"
+    try:
+        revoke(settings.text("redis"), settings.text("prefix") or default_prefix(app_name(flags.app)), name, lasting)
+    except Unavailable as error:
+        raise Unreachable(f"expected Redis to answer, which keeps revocations, got: {error}") from None
+    print(f"revoked for {flags.lasting}: gateways end the connections of these tokens now")
+    return 0
 
 
 def _check(flags: argparse.Namespace) -> int:

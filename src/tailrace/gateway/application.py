@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from tailrace import __version__
-from tailrace.gateway import examples, following, sockets, views
+from tailrace.gateway import examples, following, sockets, tickets, views
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.problems import answer_in_json
 from tailrace.gateway.readiness import readiness
@@ -30,6 +30,7 @@ Errors are JSON and say what was expected, what came and what to do. 503 means: 
 """
 _TAGS = [
     {"name": "views", "description": "One row per key, always current."},
+    {"name": "access", "description": "Tickets, for clients that can send no token in a header."},
     {"name": "operations", "description": "Health and metrics."},
 ]
 # Swagger UI is served from here, so that the documentation works without the internet.
@@ -63,6 +64,7 @@ def application(gateway: Gateway) -> FastAPI:
     following.register(gateway)
     app.include_router(following.router(gateway))
     app.include_router(views.router(gateway))
+    app.include_router(tickets.router(gateway))
     app.router.routes.extend(sockets.routes(gateway))
     _add_operations(app, gateway)
     _add_docs(app)

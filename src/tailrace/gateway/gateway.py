@@ -8,22 +8,28 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tailrace.access.limits import Limits
+from tailrace.access.revoked import Revoked
 from tailrace.gateway.access_hook import Access, Identity
 from tailrace.gateway.hub import SLOTS, Hub
 from tailrace.gateway.joining import Joining
 from tailrace.gateway.known import Known
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.problems import Problem
+from tailrace.gateway.presence import Presence, Revoking
+from tailrace.gateway.problems import Problem, check_keys
 from tailrace.gateway.reads import Reads
-from tailrace.gateway.requests import Follow
+from tailrace.gateway.requests import Follow, FollowKeys
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.sweep import Sweep
 from tailrace.gateway.timing import Timing
 from tailrace.gateway.wire import Wire
 from tailrace.store.channels import Channels
 from tailrace.store.reader import Reader, Unavailable
+from tailrace.store.revocations import Revocations
 
 log = logging.getLogger(__name__)
+
+_LIMITS = Limits()
 
 # Looks whether a client may follow what it asks for, and can: raises a Problem that says what was expected. Returns
 # what makes the subscription, which is started once it is there.
@@ -36,10 +42,14 @@ class Gateway:
     `followers` makes subscriptions, by the type of the request: each part puts its own in.
     """
 
-    def __init__(self, app: str, redis: str, prefix: str, timing: Timing) -> None:
+    def __init__(self, app: str, redis: str, prefix: str, timing: Timing, limits: Limits = _LIMITS) -> None:
         self.app = app
         self.timing = timing
         self.access: Access | None = None
+        self.limits = limits
+        self.presence = Presence(limits, timing.grace)
+        self.revoked = Revoked()
+        self.revoking = Revoking(self.presence, self.revoked, Revocations(redis, prefix), timing.sweep)
         self.followers: dict[type[Follow], Factory] = {}
         self.known = Known()
         self.metrics = Metrics(self.known)
@@ -61,6 +71,9 @@ class Gateway:
             asyncio.create_task(_kept_running(part))
             for part in (self.channels.run, self.sweep.run, self._follow_catalog, self._keep_alive, self._end_slow)
         ]
+        if self.access is not None:
+            self.channels.join(self.revoking.channel)
+            tasks += [asyncio.create_task(_kept_running(part)) for part in (self.revoking.run, self.revoking.follow)]
         try:
             yield
         finally:
@@ -68,9 +81,16 @@ class Gateway:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.reader.close()
+            await self.revoking.close()
+            if self.access is not None:
+                await self.access.close()
 
     async def prepare(self, follow: Follow, identity: Identity | None) -> Callable[[Wire], Subscription]:
         """What makes the subscription that a client asks for; raises a Problem for one that it can't have."""
+        if isinstance(follow, FollowKeys):
+            check_keys(self.limits, follow.keys)
+        if self.access is not None:
+            follow = await self.access.narrowed(identity, follow)
         factory = self.followers.get(type(follow))
         if factory is None:
             raise Problem(
@@ -89,6 +109,8 @@ class Gateway:
     def _receive(self, channel: bytes, data: bytes) -> None:
         if channel == self._catalog_channel:
             self._catalog_changed.set()
+        elif channel == self.revoking.channel:
+            self.revoking.hurry()
         else:
             self.hub.deliver(channel, data)
 
@@ -96,6 +118,7 @@ class Gateway:
         if self.channels.connects > 1:
             self.metrics.reconnects.inc()
         self._catalog_changed.set()
+        self.revoking.hurry()
         self.hub.doubt()
         self.sweep.hurry()
 

@@ -6,10 +6,10 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Column, Progress
+from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogView, Column, Progress
 from tailrace.partitions import partition_of
 
 log = logging.getLogger(__name__)
@@ -23,13 +23,17 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII
 
 @dataclass(frozen=True, slots=True)
 class KnownView:
-    """One build of a view; two that are equal take each other's positions."""
+    """One build of a view; two that are equal take each other's positions.
+
+    `columns` are all columns of a row, those of the key first.
+    """
 
     name: str
     lineage: str
     generation: int
     partitions: int
     key: tuple[Column, ...]
+    columns: tuple[Column, ...] = field(default=(), compare=False)
 
     def partition(self, key: bytes) -> int:
         """The changelog partition that holds a key."""
@@ -77,7 +81,9 @@ class Known:
             self.problem = problem
             return set()
         views = {
-            view.name: KnownView(view.name, catalog.lineage(view), view.generation, view.partitions, view.key)
+            view.name: KnownView(
+                view.name, catalog.lineage(view), view.generation, view.partitions, view.key, _columns(view)
+            )
             for view in catalog.views.values()
         }
         changed = {name for name, view in self.views.items() if views.get(name) != view}
@@ -90,6 +96,11 @@ class Known:
     def partitions(self) -> list[tuple[str, int, str]]:
         """Every (view, partition, lineage) of the app."""
         return [(view.name, p, view.lineage) for view in self.views.values() for p in range(view.partitions)]
+
+
+def _columns(view: CatalogView) -> tuple[Column, ...]:
+    key = {column.name for column in view.key}
+    return (*view.key, *(column for column in view.columns if column.name not in key))
 
 
 @lru_cache(maxsize=16384)

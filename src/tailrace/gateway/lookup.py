@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 from starlette.responses import Response
 
@@ -10,13 +11,16 @@ from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.problems import Problem, unavailable
 from tailrace.position import Position
+from tailrace.queries import Predicate, row_decoder
 from tailrace.store.reader import Unavailable
 from tailrace.store.row import Row
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
-async def look_up(gateway: Gateway, view: KnownView, key: bytes, if_none_match: str | None) -> Response:
+async def look_up(
+    gateway: Gateway, view: KnownView, key: bytes, if_none_match: str | None, restriction: Predicate | None = None
+) -> Response:
     """The row, or 304 where the client has it; raises a Problem where there is none, or nobody can know."""
     try:
         held = await gateway.reads.held(view, key)
@@ -33,7 +37,7 @@ async def look_up(gateway: Gateway, view: KnownView, key: bytes, if_none_match: 
             target=held.target,
         )
     row = held.row
-    if row is None or row.value is None:
+    if row is None or row.value is None or not seen(row, view, restriction):
         columns = [column.name for column in view.key]
         raise Problem(
             404,
@@ -48,6 +52,14 @@ async def look_up(gateway: Gateway, view: KnownView, key: bytes, if_none_match: 
     if matches(if_none_match, tag):
         return Response(status_code=304, headers=headers)
     return Response(row.value, headers=headers, media_type="application/json")
+
+
+def seen(row: Row, view: KnownView, restriction: Predicate | None) -> bool:
+    """Whether the rights of a client let it see a row; one that they do not is as if it were not there."""
+    if restriction is None or row.value is None:
+        return True
+    found = row_decoder(view.columns)(row.value)
+    return isinstance(found, dict) and restriction.matches(found, int(time.time() * 1000))
 
 
 def etag(view: KnownView, partition: int, row: Row) -> str:

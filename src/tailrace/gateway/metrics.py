@@ -62,6 +62,12 @@ class Metrics:
             "tailrace_gateway_conflated", "Rows that slow clients were spared: a newer one came.", registry=registry
         )
         self._resets = Counter("tailrace_gateway_resets", "Resets, by reason.", ["reason"], registry=registry)
+        self._refused = Counter(
+            "tailrace_gateway_refused",
+            "Requests refused for rights or limits, by HTTP status.",
+            ["status"],
+            registry=registry,
+        )
         self._lookups = Counter("tailrace_gateway_lookups", "Lookups, by HTTP status.", ["status"], registry=registry)
         self.reconnects = Counter(
             "tailrace_gateway_link_reconnects", "Times that the pub/sub link was replaced.", registry=registry
@@ -104,6 +110,10 @@ class Metrics:
     def reset(self, reason: str) -> None:
         """Count a reset."""
         self._resets.labels(reason).inc()
+
+    def refused(self, status: int) -> None:
+        """Count a request that access or a limit has refused."""
+        self._refused.labels(str(status)).inc()
 
     def lookup(self, status: int) -> None:
         """Count a lookup."""

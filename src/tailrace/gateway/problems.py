@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+
+from tailrace.access.limits import Limits
+from tailrace.access.refused import Refused
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +31,23 @@ class Problem(Exception):
     def response(self) -> Response:
         """The answer."""
         return JSONResponse(self.body, self.status, self.headers)
+
+
+def refusal(refused: Refused) -> Problem:
+    """The answer to what access or a limit refuses."""
+    headers = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
+    if refused.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    fields = {name: value for name, value in refused.fields.items() if name != "error"}
+    return Problem(refused.status, refused.error, headers=headers, **fields)
+
+
+def check_keys(limits: Limits, keys: Sequence[str]) -> None:
+    """Raise a Problem where a client asks for too many keys at once, or for one that is too long."""
+    try:
+        limits.check_keys(len(keys), max((len(key.encode()) for key in keys), default=0))
+    except Refused as refused:
+        raise refusal(refused) from None
 
 
 def unavailable(error: str, remedy: str, **fields: object) -> Problem:

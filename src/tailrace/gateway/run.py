@@ -5,12 +5,18 @@ from __future__ import annotations
 import logging
 import socket
 
+from tailrace.access.addresses import is_loopback, read_networks
+from tailrace.access.configuration import read_limits, read_tokens
+from tailrace.access.origins import read_origins
 from tailrace.errors import SettingError
 from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.granting import Granting
+from tailrace.gateway.guard import Door
 from tailrace.gateway.server import GatewayServer
 from tailrace.gateway.timing import Timing
 from tailrace.settings import Settings
 from tailrace.store.keys import default_prefix
+from tailrace.store.tickets import Tickets
 
 log = logging.getLogger(__name__)
 
@@ -21,18 +27,39 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     Raises SettingError, before anything is served, for an address that can't be listened on.
     """
     timing = timing or Timing(grace=settings.seconds("drain"), slow=settings.seconds("slow-client"))
-    gateway = Gateway(app, settings.text("redis"), settings.text("prefix") or default_prefix(app), timing)
+    prefix = settings.text("prefix") or default_prefix(app)
+    gateway = Gateway(app, settings.text("redis"), prefix, timing, limits=read_limits(settings))
     listener = _listener(settings.text("host"), settings.number("port"))
     # Connections inherit it: a peer that vanished is found by what was written to it last, a keep-alive at the latest.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int((timing.slow + 60) * 1000))
+    try:
+        door = guarded(gateway, settings, prefix, loopback=is_loopback(listener.getsockname()[0]))
+    except SettingError:
+        listener.close()
+        raise
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     # uvicorn says at `info` what is said here.
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     log.info("gateway=listening app=%s url=%s", app, url)
-    GatewayServer(gateway).run(sockets=[listener])
+    GatewayServer(gateway, door).run(sockets=[listener])
     log.info("gateway=stopped app=%s", app)
     return 0
+
+
+def guarded(gateway: Gateway, settings: Settings, prefix: str, *, loopback: bool) -> Door:
+    """Give a gateway its access, and say who may come in; raises SettingError."""
+    tokens, cookie = read_tokens(settings, loopback=loopback), settings.text("auth-cookie")
+    if tokens is not None:
+        tickets = Tickets(settings.text("redis"), prefix)
+        gateway.access = Granting(tokens, tickets, gateway.revoked, gateway.known, cookie)
+    local = loopback and tokens is None
+    # Where access was never thought of, nobody has thought of pages from elsewhere either.
+    named = local and not settings.text("access")
+    origins = read_origins(settings.text("origins"), local=local, named=named, credentials=bool(cookie))
+    opened = frozenset(one.strip() for one in settings.text("open").split(",") if one.strip())
+    log.info("access=%s cookie=%s", "off" if tokens is None else "jwt", cookie or "none")
+    return Door(origins, read_networks(settings.text("trusted-proxies")), opened)
 
 
 def _listener(host: str, port: int) -> socket.socket:

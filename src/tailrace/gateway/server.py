@@ -11,25 +11,27 @@ import uvicorn
 
 from tailrace.gateway.application import application
 from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.guard import Door, Guard
 from tailrace.gateway.paths import RawPaths
 from tailrace.gateway.protocol import LendingProtocol
-from tailrace.gateway.socket_protocol import MAX_MESSAGE, SocketProtocol
+from tailrace.gateway.socket_protocol import SocketProtocol
 
+_DOOR = Door()
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class GatewayServer(uvicorn.Server):
     """Serves until SIGTERM or SIGINT. Then it refuses new connections, ends every stream and returns."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, door: Door = _DOOR) -> None:
         self._gateway = gateway
         super().__init__(
             uvicorn.Config(
-                RawPaths(application(gateway)),
+                RawPaths(Guard(application(gateway), gateway, door)),
                 loop="uvloop",
                 http=LendingProtocol,
                 ws=SocketProtocol,
-                ws_max_size=MAX_MESSAGE,
+                ws_max_size=gateway.limits.message_bytes,
                 ws_per_message_deflate=False,
                 # A connection that has not answered a ping within two intervals is ended.
                 ws_ping_interval=gateway.timing.keep_alive,
@@ -37,6 +39,8 @@ class GatewayServer(uvicorn.Server):
                 lifespan="on",
                 log_config=None,
                 access_log=False,
+                # Whose X-Forwarded-For is believed is the guard's to say.
+                proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=int(gateway.timing.grace) + 2,
             )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from tailrace.gateway.endings import FAULT, NOT_UNDERSTOOD, UNAUTHORIZED
+from tailrace.access.limits import BURST
+from tailrace.access.rates import Bucket
+from tailrace.gateway.access_hook import Access, Identity
+from tailrace.gateway.endings import FAULT, NOT_UNDERSTOOD, TOO_MANY, UNAUTHORIZED
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.messages import json_message
 from tailrace.gateway.problems import Problem
@@ -16,7 +20,6 @@ from tailrace.gateway.wire import Wire
 
 log = logging.getLogger(__name__)
 
-MAX_SUBSCRIPTIONS = 1000
 # So many messages that can't be read end a connection: its client does not speak the protocol.
 MAX_MISTAKES = 10
 
@@ -30,7 +33,10 @@ class Session:
         self.wire = wire
         self.subscriptions: dict[str, Subscription] = {}
         self._gateway = gateway
+        self._follows: dict[str, Follow] = {}
         self._mistakes = 0
+        rate = gateway.limits.messages
+        self._pace = Bucket(rate, rate * BURST, asyncio.get_running_loop().time())
         wire.session = self
         wire.stream = self
 
@@ -42,6 +48,9 @@ class Session:
         while not self.wire.closed.done():
             message = await receive()
             if message["type"] != "websocket.receive" or self.wire.closed.done():
+                return
+            if self._pace.take(asyncio.get_running_loop().time()) > 0:
+                self.wire.finish(TOO_MANY)
                 return
             try:
                 await self._do(message.get("text"))
@@ -58,8 +67,9 @@ class Session:
             self._refuse(Problem(400, "id in use", expected="an id of its own", got=id, remedy="Unsubscribe first."))
             return
         try:
-            if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
-                expected = f"at most {MAX_SUBSCRIPTIONS} subscriptions"
+            most = self._gateway.limits.subscriptions
+            if len(self.subscriptions) >= most:
+                expected = f"at most {most} subscriptions"
                 raise Problem(
                     400, "too many subscriptions", expected=expected, remedy="Ask for several keys in one of them."
                 )
@@ -70,6 +80,7 @@ class Session:
         if self.wire.closed.done():
             return
         subscription = self.subscriptions[id] = make(self.wire)
+        self._follows[id] = follow
         self._gateway.metrics.subscribed("ws", 1)
         self.answer("subscribed", id=id, query=getattr(subscription, "query", None))
         subscription.start()
@@ -133,15 +144,25 @@ class Session:
             await self.subscribe(request)
 
     async def _authenticate(self, request: Auth) -> None:
-        access = self._gateway.access
+        access, before = self._gateway.access, self.wire.identity
         if access is not None:
             try:
                 self.wire.identity = await access.of_token(request.token)
             except Problem as problem:
                 self._refuse(problem)
-                self.wire.finish(UNAUTHORIZED)
+                if problem.status < 500:
+                    self.wire.finish(UNAUTHORIZED)
                 return
+            if before is not None:
+                self._review(access, before)
         self.answer("authenticated", expires=self.wire.identity.expires if self.wire.identity is not None else None)
+
+    def _review(self, access: Access, before: Identity) -> None:
+        """Look at every subscription once more: the new token may allow less, or other rows."""
+        for id, subscription in tuple(self.subscriptions.items()):
+            problem = access.changed(self._follows[id], before, self.wire.identity)
+            if problem is not None:
+                self.drop(subscription, problem)
 
     def _unsubscribe(self, id: str) -> None:
         subscription = self.subscriptions.get(id)
@@ -158,7 +179,7 @@ class Session:
         id = subscription.id or ""
         if self.subscriptions.get(id) is not subscription:
             return False
-        del self.subscriptions[id]
+        del self.subscriptions[id], self._follows[id]
         subscription.stop()
         subscription.close()
         self._gateway.metrics.subscribed("ws", -1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Response
+from fastapi import APIRouter, Header, Path, Request, Response
 
 from tailrace.gateway import examples
 from tailrace.gateway.gateway import Gateway
@@ -36,6 +36,7 @@ def router(gateway: Gateway) -> APIRouter:
         responses=examples.LOOKUP,
     )
     async def look(
+        request: Request,
         view: View,
         key: Key,
         if_none_match: Annotated[
@@ -49,7 +50,10 @@ def router(gateway: Gateway) -> APIRouter:
         """
         try:
             known = known_view(gateway, decoded(view, "view"))
-            response = await look_up(gateway, known, decoded(key, "key").encode(), if_none_match)
+            restriction = None
+            if gateway.access is not None:
+                restriction = gateway.access.seen_filter(request.scope.get("state", {}).get("identity"), known.name)
+            response = await look_up(gateway, known, decoded(key, "key").encode(), if_none_match, restriction)
         except Problem as problem:
             gateway.metrics.lookup(problem.status)
             raise

@@ -1,0 +1,56 @@
+"""Bodies of requests: read before the application sees them, up to a limit and for a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import Message, Receive, Scope
+
+from tailrace.access.refused import Refused
+from tailrace.gateway.carriers import header
+
+# How long a client may take to send a body, in seconds.
+_BODY = 30.0
+
+
+async def read_body(scope: Scope, receive: Receive, most: int) -> Receive:
+    """The whole body, for the application to receive; raises Refused for one that is longer than so many bytes."""
+    length = header(scope, b"content-length")
+    if length is not None and length.isdigit() and int(length) > most:
+        raise _too_long(most, length)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY):
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    break
+                body += message.get("body", b"")
+                if len(body) > most:
+                    raise _too_long(most, f"more than {most}")
+                if not message.get("more_body", False):
+                    break
+    except TimeoutError:
+        raise Refused(
+            408, "body too slow", expected=f"the body within {_BODY:.0f} s", got="a part of it", remedy="Try again."
+        ) from None
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": bytes(body), "more_body": False}
+
+    return replay
+
+
+def _too_long(most: int, got: str) -> Refused:
+    return Refused(
+        413,
+        "body too long",
+        expected=f"a body of at most {most} bytes",
+        got=f"{got} bytes",
+        remedy="Send less at once; the gateway's --limit-body-bytes sets the limit.",
+    )

@@ -1,0 +1,130 @@
+"""Who clients are: the `Access` that the parts of the gateway ask, by tokens and tickets."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import cast
+
+from starlette.types import Scope
+
+from tailrace.access.identity import Identity
+from tailrace.access.refused import Refused, unauthorized
+from tailrace.access.revoked import Revoked
+from tailrace.access.tokens import Tokens
+from tailrace.gateway.access_hook import Identity as Known
+from tailrace.gateway.allowing import Allowing, known
+from tailrace.gateway.carriers import carried
+from tailrace.gateway.known import Known as Catalog
+from tailrace.gateway.problems import Problem, refusal
+from tailrace.store.outages import Unavailable
+from tailrace.store.tickets import Tickets
+
+# A ticket is good for this many seconds.
+TICKET = 30
+
+
+class Granting(Allowing):
+    """Knows clients by their tokens, and what they may have. Every method raises a Problem."""
+
+    def __init__(self, tokens: Tokens, tickets: Tickets, revoked: Revoked, catalog: Catalog, cookie: str) -> None:
+        super().__init__(catalog)
+        self._tokens = tokens
+        self._tickets = tickets
+        self._revoked = revoked
+        self._cookie = cookie
+
+    async def of_request(self, scope: Scope) -> Identity:
+        """Who sends an HTTP request."""
+        found = await self.of_socket(scope)
+        if found is None:
+            raise refusal(
+                unauthorized(
+                    "no token",
+                    "a token in the header Authorization: Bearer"
+                    + (f", in the cookie {self._cookie}," if self._cookie else "")
+                    + " or, for a stream, a ticket",
+                    "none",
+                    "Get a token from your issuer; see docs/access.md.",
+                )
+            )
+        return found
+
+    async def of_socket(self, scope: Scope) -> Identity | None:
+        """Who opens a WebSocket; None where its first message has to say it."""
+        if scope.get("state", {}).get("identity") is not None:
+            # The guard has asked before; a ticket is taken once.
+            return cast(Identity, scope["state"]["identity"])
+        try:
+            found = carried(scope, self._cookie)
+            if found.ticket is not None:
+                return self._valid(await self._redeemed(found.ticket))
+            if found.token is not None:
+                return self._valid(await self._tokens.identity(found.token))
+        except Refused as refused:
+            raise refusal(refused) from None
+        return None
+
+    async def of_token(self, token: str) -> Identity:
+        """Who sends an `auth` message."""
+        try:
+            return self._valid(await self._tokens.identity(token))
+        except Refused as refused:
+            raise refusal(refused) from None
+
+    async def ticket(self, identity: Known | None) -> str:
+        """A ticket for one connection of a client."""
+        found = secrets.token_urlsafe(32)
+        try:
+            await self._tickets.put(found, json.dumps(known(identity).claims).encode(), TICKET)
+        except Unavailable:
+            raise _away() from None
+        return found
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._tickets.close()
+
+    def _valid(self, identity: Identity) -> Identity:
+        if not self._revoked.loaded:
+            raise _unknown_revocations()
+        if self._revoked.includes(identity):
+            raise unauthorized("token revoked", "a token that is valid", "one that was revoked", "Sign in again.")
+        return identity
+
+    async def _redeemed(self, ticket: str) -> Identity:
+        try:
+            held = await self._tickets.take(ticket[:200])
+        except Unavailable:
+            raise _away() from None
+        if held is None:
+            raise unauthorized(
+                "unknown ticket",
+                f"a ticket that is younger than {TICKET} s and was not used yet",
+                "another",
+                "Get a new one for every connection: POST /tickets.",
+            )
+        return self._tokens.trusted(json.loads(held))
+
+
+def _away() -> Problem:
+    return refusal(
+        Refused(
+            503,
+            "Redis is unavailable",
+            expected="Redis to answer, which keeps tickets",
+            remedy="Ask again in a moment.",
+            retry_after=1,
+        )
+    )
+
+
+def _unknown_revocations() -> Refused:
+    return Refused(
+        503,
+        "revocations unknown",
+        expected="to have read which tokens were revoked",
+        got="no answer of Redis yet",
+        remedy="Ask again in a moment; if it lasts, see whether Redis runs.",
+        retry_after=1,
+    )

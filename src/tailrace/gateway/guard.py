@@ -1,0 +1,210 @@
+"""The guard: every request passes it before the application sees it.
+
+The steps: 1 a token in the URL is refused; 2 a foreign page is refused; 3 who sends it is found out, if access is on;
+4 what the path asks for is allowed or not; 5 the body is read, up to its limit; 6 the application answers. A stream is
+counted when its wire is lent. The identity is in the scope's `state`, and the `filter` of a listing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import cast
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.utils import ClientDisconnected
+
+from tailrace.access.addresses import Networks, client_address
+from tailrace.access.identity import Identity
+from tailrace.access.origins import Origins
+from tailrace.access.refused import Refused, forbidden
+from tailrace.gateway.answers import private, shared
+from tailrace.gateway.asking import Documents, Events, Health, Operations, Row, Rows, asked
+from tailrace.gateway.bodies import read_body
+from tailrace.gateway.carriers import header, refuse_tokens_in_urls
+from tailrace.gateway.endings import FORBIDDEN, NO_ROOM, TOO_MANY, UNAUTHORIZED
+from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.presence import SHARE, user_of
+from tailrace.gateway.problems import Problem, check_keys, refusal
+from tailrace.gateway.protocol import EXTENSION
+from tailrace.gateway.wire import Wire
+
+_BODIED = ("POST", "PUT", "PATCH", "DELETE")
+_ENDINGS = {401: UNAUTHORIZED, 429: TOO_MANY, 503: NO_ROOM}
+
+
+@dataclass(frozen=True)
+class Door:
+    """Who may come in: which pages, by which proxies, and what is open without a token."""
+
+    origins: Origins = field(default_factory=Origins)
+    proxies: Networks = ()
+    open: frozenset[str] = frozenset()
+
+
+class Guard:
+    """An ASGI app in front of another."""
+
+    def __init__(self, app: ASGIApp, gateway: Gateway, door: Door) -> None:
+        self._app = app
+        self._gateway = gateway
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] == "http":
+            await self._request(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        origin = header(scope, b"origin")
+        answer = send
+        held: list[Wire] = []
+        try:
+            self._check_page(scope, origin)
+            if origin is not None:
+                answer = shared(send, origin, self._door.origins)
+                if scope["method"] == "OPTIONS" and header(scope, b"access-control-request-method") is not None:
+                    await Response(status_code=204, headers=self._door.origins.preflight(origin))(scope, receive, send)
+                    return
+            identity = await self._identified(scope)
+            if identity is not None:
+                answer = private(answer)
+            self._count(scope, held)
+            if scope["method"] in _BODIED:
+                receive = await read_body(scope, receive, self._gateway.limits.body_bytes)
+        except Refused as refused:
+            await self._refuse(refusal(refused), scope, receive, answer)
+            return
+        except Problem as problem:
+            await self._refuse(problem, scope, receive, answer)
+            return
+        try:
+            await self._app(scope, receive, answer)
+        finally:
+            for wire in held:
+                self._gateway.presence.leave(wire)
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        access, held = self._gateway.access, list[Wire]()
+        try:
+            self._check_page(scope, header(scope, b"origin"))
+            if access is not None:
+                scope.setdefault("state", {})["identity"] = await access.of_socket(scope)
+            user = self._user(scope)
+            self._gateway.presence.enter(user, 1 if _identity(scope) is not None else SHARE)
+        except Problem as problem:
+            self._gateway.metrics.refused(problem.status)
+            await _close(receive, send, problem)
+            return
+        except Refused as refused:
+            self._gateway.metrics.refused(refused.status)
+            await _close(receive, send, refusal(refused))
+            return
+        self._count(scope, held, user)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if not held:
+                self._gateway.presence.withdraw(user)
+            for wire in held:
+                self._gateway.presence.leave(wire)
+
+    def _check_page(self, scope: Scope, origin: str | None) -> None:
+        refuse_tokens_in_urls(scope)
+        host = header(scope, b"host") or ""
+        if not self._door.origins.knows(host):
+            raise forbidden(
+                "unknown host",
+                "a name of this machine, such as localhost, while access is off",
+                host[:200],
+                f"List it: --origins http://{host[:200]}; or say that everyone may come in: --access off",
+            )
+        if origin is not None and not self._door.origins.allows(origin, host):
+            raise forbidden(
+                "foreign origin",
+                "a page of this gateway, or one that it lists",
+                origin[:200],
+                f"List it: --origins {origin[:200]}",
+            )
+
+    async def _identified(self, scope: Scope) -> Identity | None:
+        access, what = self._gateway.access, asked(scope["path"])
+        if isinstance(what, Row):
+            check_keys(self._gateway.limits, [what.key])
+        if access is None:
+            return None
+        if isinstance(what, Health) or (isinstance(what, Documents) and "documents" in self._door.open):
+            return None
+        if isinstance(what, Operations) and "metrics" in self._door.open:
+            return None
+        identity = await access.of_request(scope)
+        scope.setdefault("state", {})["identity"] = identity
+        match what:
+            case Row(view, key):
+                access.may_ask(identity, view, [key.encode()])
+            case Rows(view):
+                scope["state"]["filter"] = access.query_filter(identity, view)
+            case Events(topic):
+                access.may_send(identity, topic)
+            case Operations():
+                access.may_operate(identity)
+        return cast(Identity, identity)
+
+    def _user(self, scope: Scope) -> str:
+        if self._gateway.access is None:
+            return ""
+        identity = _identity(scope)
+        if identity is not None:
+            return user_of(identity)
+        peer = (scope.get("client") or ("",))[0]
+        return "address:" + client_address(peer, header(scope, b"x-forwarded-for") or "", self._door.proxies)
+
+    def _count(self, scope: Scope, held: list[Wire], entered: str | None = None) -> None:
+        """Have the connection counted when its wire is lent, before anything of the answer is sent."""
+        lender = scope.get("extensions", {}).get(EXTENSION)
+        if lender is None:
+            return
+        presence = self._gateway.presence
+
+        async def lend(start: Callable[[], Awaitable[None]]) -> Wire:
+            user = self._user(scope) if entered is None else entered
+            if entered is None:
+                try:
+                    presence.enter(user)
+                except Refused as refused:
+                    self._gateway.metrics.refused(refused.status)
+                    raise refusal(refused) from None
+            try:
+                wire = cast(Wire, await lender(start))
+            except BaseException:
+                if entered is None:
+                    presence.withdraw(user)
+                raise
+            presence.bind(user, wire)
+            held.append(wire)
+            return wire
+
+        scope["extensions"] = {**scope["extensions"], EXTENSION: lend}
+
+    async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+        self._gateway.metrics.refused(problem.status)
+        await problem.response()(scope, receive, send)
+
+
+async def _close(receive: Receive, send: Send, problem: Problem) -> None:
+    """Tell a WebSocket why it ends; a browser hides the status of a handshake from the page, but not this."""
+    ending = _ENDINGS.get(problem.status, FORBIDDEN)
+    await receive()
+    with suppress(ClientDisconnected):
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.close", "code": ending.code, "reason": str(problem)[:100]})
+
+
+def _identity(scope: Scope) -> Identity | None:
+    return cast(Identity | None, scope.get("state", {}).get("identity"))

@@ -1,0 +1,162 @@
+"""What a gateway makes of rights: keys that become queries, queries that are narrowed, tokens that change."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tailrace.access.identity import Identity
+from tailrace.access.rights import Rights, read_document
+from tailrace.catalog import Column
+from tailrace.gateway.allowing import Allowing
+from tailrace.gateway.asking import Documents, Events, Health, Operations, Other, Row, Rows, asked
+from tailrace.gateway.known import Known, KnownView
+from tailrace.gateway.problems import Problem
+from tailrace.gateway.requests import Follow, FollowFeed, FollowKeys, FollowQuery
+from tailrace.queries import parse
+
+ORDER, CUSTOMER, DAY = Column("order_id", "bigint"), Column("customer", "string"), Column("day", "date")
+OWN = {"where": "customer = {sub}"}
+
+
+@pytest.fixture
+def allowing() -> Allowing:
+    known = Known()
+    known.views = {
+        "orders": KnownView("orders", "l", 1, 1, (ORDER,), (ORDER, CUSTOMER)),
+        "days": KnownView("days", "l", 1, 1, (DAY,), (DAY, CUSTOMER)),
+        "customers": KnownView("customers", "l", 1, 1, (CUSTOMER,), (CUSTOMER, ORDER)),
+    }
+    return Allowing(known)
+
+
+def client(sub: str = "c7", **views: Any) -> Identity:
+    claims = {"sub": sub}
+    document = {"views": views, "feeds": {"notices": ["{sub}"]}, "topics": ["ratings"]}
+    return Identity(claims, Rights(read_document(document), claims), 1e10)
+
+
+def narrowed(allowing: Allowing, identity: Identity | None, follow: Follow) -> Follow:
+    return asyncio.run(allowing.narrowed(identity, follow))
+
+
+def status(allowing: Allowing, identity: Identity | None, follow: Follow) -> int:
+    with pytest.raises(Problem) as caught:
+        narrowed(allowing, identity, follow)
+    return caught.value.status
+
+
+def where(follow: Follow) -> str:
+    assert isinstance(follow, FollowQuery) and follow.where is not None
+    return follow.where
+
+
+def test_what_is_allowed_is_followed_as_asked(allowing: Allowing) -> None:
+    identity = client(orders=True)
+    for follow in (FollowKeys("a", "orders", ("1",)), FollowQuery("a", "orders"), FollowFeed("a", "notices", "c7")):
+        assert narrowed(allowing, identity, follow) is follow
+
+
+def test_what_is_not_allowed_is_not_followed(allowing: Allowing) -> None:
+    identity = client(orders=["1"])
+    assert status(allowing, identity, FollowKeys("a", "orders", ("1", "2"))) == 403
+    assert status(allowing, identity, FollowKeys("a", "days", ("1",))) == 403
+    assert status(allowing, identity, FollowQuery("a", "days")) == 403
+    assert status(allowing, identity, FollowFeed("a", "notices", "c8")) == 403
+    assert status(allowing, None, FollowKeys("a", "orders", ("1",))) == 401
+    for topic, allowed in (("ratings", True), ("other", False)):
+        if allowed:
+            allowing.may_send(identity, topic)
+        else:
+            with pytest.raises(Problem):
+                allowing.may_send(identity, topic)
+    with pytest.raises(Problem):
+        allowing.may_operate(identity)
+
+
+def test_a_query_gets_the_filter_and_cannot_end_it(allowing: Allowing) -> None:
+    identity = client(orders=OWN)
+    assert where(narrowed(allowing, identity, FollowQuery("a", "orders"))) == "customer = 'c7'"
+    found = where(narrowed(allowing, identity, FollowQuery("a", "orders", "order_id = 1 or order_id = 2")))
+    predicate = parse(found, (ORDER, CUSTOMER))
+    assert predicate.matches({"order_id": 2, "customer": "c7"}, 0)
+    assert not predicate.matches({"order_id": 1, "customer": "c8"}, 0)
+    for text in ("true) or (true", "order_id = 1) --", "'"):
+        assert status(allowing, identity, FollowQuery("a", "orders", text)) == 400
+
+
+def test_keys_under_a_filter_are_a_query(allowing: Allowing) -> None:
+    identity = client(orders=OWN, days=OWN)
+    follow = narrowed(allowing, identity, FollowKeys("a", "orders", ("1", "2", "x"), "p"))
+    predicate = parse(where(follow), (ORDER, CUSTOMER))
+    assert (follow.id, follow.position) == ("a", "p")
+    assert predicate.matches({"order_id": 2, "customer": "c7"}, 0)
+    assert not predicate.matches({"order_id": 2, "customer": "c8"}, 0)
+    assert not predicate.matches({"order_id": 3, "customer": "c7"}, 0)
+    assert narrowed(allowing, identity, FollowKeys("a", "orders", ("1",), None, {"1": "p"})).position == "p"
+    several = narrowed(allowing, identity, FollowKeys("a", "orders", ("1", "2"), None, {"1": "p"}))
+    assert several.position not in (None, "p")
+    assert status(allowing, identity, FollowKeys("a", "days", ("2026-01-01",))) == 403
+    allowing.may_ask(identity, "orders", [b"1"])
+    with pytest.raises(Problem, match="query only"):
+        allowing.may_follow_keys(identity, "orders", [b"1"])
+
+
+def test_who_may_have_some_keys_gets_them_from_a_query(allowing: Allowing) -> None:
+    identity = client(customers=["{sub}", "shared/*"], days=["2026-01-01"])
+    predicate = parse(where(narrowed(allowing, identity, FollowQuery("a", "customers"))), (CUSTOMER, ORDER))
+    assert [predicate.matches({"customer": text}, 0) for text in ("c7", "shared/1", "c8", "c70")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert status(allowing, identity, FollowQuery("a", "days")) == 403
+    assert isinstance(narrowed(allowing, identity, FollowKeys("a", "days", ("2026-01-01",))), FollowKeys)
+
+
+def test_rights_that_do_not_fit_the_view_allow_nothing(allowing: Allowing) -> None:
+    for filter in ("nothing = {sub}", "order_id = {sub}"):
+        identity = client(orders={"where": filter})
+        assert status(allowing, identity, FollowQuery("a", "orders")) == 403
+        assert status(allowing, identity, FollowKeys("a", "orders", ("1",))) == 403
+
+
+def test_a_subscription_goes_on_only_where_the_new_token_shows_the_same_rows(allowing: Allowing) -> None:
+    everything, own, other = client(orders=True), client(orders=OWN), client("c8", orders=OWN)
+    for follow in (FollowKeys("a", "orders", ("1",)), FollowQuery("a", "orders", "order_id = 1")):
+        assert allowing.changed(follow, everything, client(orders=True)) is None
+        assert allowing.changed(follow, own, client(orders=OWN)) is None
+        for before, after in ((everything, own), (own, everything), (own, other)):
+            problem = allowing.changed(follow, before, after)
+            assert problem is not None and problem.status == 429
+        problem = allowing.changed(follow, own, client(days=True))
+        assert problem is not None and problem.status == 403
+    feed = FollowFeed("a", "notices", "c7")
+    assert allowing.changed(feed, own, everything) is None
+    assert allowing.changed(feed, own, other) is not None
+
+
+def test_a_path_says_what_it_asks_for() -> None:
+    for path, what in {
+        "/": Health(),
+        "/health/ready": Health(),
+        "/docs/swagger-ui.css": Health(),
+        "/openapi.json": Documents(),
+        "/metrics": Operations(),
+        "/views/orders": Rows("orders"),
+        "/views/a%2Fb/c%2Fd": Row("a/b", "c/d"),
+        "/views/orders/": Row("orders", ""),
+        "/views/orders/%65vents": Row("orders", "events"),
+        "/views/orders/events": Other(),
+        "/views/orders/1/events": Other(),
+        "/views//orders": Row("", "orders"),
+        "/topics/ratings/events": Events("ratings"),
+        "/tickets": Other(),
+        "//health/live": Other(),
+        "/health": Other(),
+        "/Metrics": Other(),
+    }.items():
+        assert asked(path) == what, path
