@@ -153,7 +153,7 @@ TABLE = (
         "access",
         "",
         "`jwt`: requests need a token; `off`: none does. Where empty: `off` on a loopback address, refused on others.",
-        ("gateway",),
+        ("gateway", "dev"),
     ),
     Setting("jwt-algorithm", "algorithm", "", "How tokens are signed: HS256, RS256 or ES256.", ("gateway",)),
     Setting("jwt-key", "file", "", "File with the key of tokens: a secret, or a public key as PEM.", ("gateway",)),
@@ -174,7 +174,7 @@ TABLE = (
         "text",
         "",
         "Web pages that may use the gateway beside its own, such as https://app.example.com, separated by commas.",
-        ("gateway",),
+        ("gateway", "dev"),
     ),
     Setting(
         "open",

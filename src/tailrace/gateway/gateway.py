@@ -42,7 +42,7 @@ class Gateway:
     `followers` makes subscriptions, by the type of the request: each part puts its own in.
     """
 
-    def __init__(self, app: str, redis: str, prefix: str, timing: Timing, limits: Limits = _LIMITS) -> None:
+    def __init__(self, app: str, redis: str, prefix: str, timing: Timing, *, limits: Limits = _LIMITS) -> None:
         self.app = app
         self.timing = timing
         self.access: Access | None = None
