@@ -9,6 +9,7 @@ from typing import Any, cast
 import redis as redis_client
 
 from tailrace.dev.redis_server import RedisServer
+from tailrace.store.restricted import KEPT, Restricted
 from tailrace.store.revocations import Revocations, revoke
 from tailrace.store.tickets import Tickets
 
@@ -27,6 +28,21 @@ def test_of_many_who_take_a_ticket_at_once_one_gets_it(redis_server: RedisServer
 
     asyncio.run(go())
     assert not list(redis_client.Redis.from_url(redis_server.url).scan_iter(f"{fresh}:*"))
+
+
+def test_who_was_shown_a_part_is_remembered_for_a_time(redis_server: RedisServer, fresh: str) -> None:
+    async def go() -> list[bool]:
+        restricted = Restricted(redis_server.url, fresh)
+        await restricted.add("a", "orders")
+        found = [await restricted.includes(*asked) for asked in (("a", "orders"), ("b", "orders"), ("a", "names"))]
+        await restricted.close()
+        return found
+
+    assert asyncio.run(go()) == [True, False, False]
+    client = redis_client.Redis.from_url(redis_server.url)
+    left = list(client.scan_iter(f"{fresh}:*"))
+    assert len(left) == 1 and 0 < client.pttl(left[0]) <= KEPT * 1000
+    client.delete(*left)
 
 
 def test_revocations_are_kept_for_their_time_and_only_reach_further(redis_server: RedisServer, fresh: str) -> None:

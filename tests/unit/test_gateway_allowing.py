@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,10 +16,24 @@ from tailrace.gateway.asking import Documents, Events, Health, Operations, Other
 from tailrace.gateway.known import Known, KnownView
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.requests import Follow, FollowFeed, FollowKeys, FollowQuery
+from tailrace.gateway.resume import OTHER_RIGHTS, Reset, entry
 from tailrace.queries import parse
 
 ORDER, CUSTOMER, DAY = Column("order_id", "bigint"), Column("customer", "string"), Column("day", "date")
 OWN = {"where": "customer = {sub}"}
+
+
+class Remembered:
+    """What the store remembers, in a set."""
+
+    def __init__(self) -> None:
+        self.held: set[tuple[str, str]] = set()
+
+    async def add(self, user: str, view: str) -> None:
+        self.held.add((user, view))
+
+    async def includes(self, user: str, view: str) -> bool:
+        return (user, view) in self.held
 
 
 @pytest.fixture
@@ -29,7 +44,7 @@ def allowing() -> Allowing:
         "days": KnownView("days", "l", 1, 1, (DAY,), (DAY, CUSTOMER)),
         "customers": KnownView("customers", "l", 1, 1, (CUSTOMER,), (CUSTOMER, ORDER)),
     }
-    return Allowing(known)
+    return Allowing(known, Remembered())
 
 
 def client(sub: str = "c7", **views: Any) -> Identity:
@@ -89,19 +104,37 @@ def test_a_query_gets_the_filter_and_cannot_end_it(allowing: Allowing) -> None:
 
 def test_keys_under_a_filter_are_a_query(allowing: Allowing) -> None:
     identity = client(orders=OWN, days=OWN)
-    follow = narrowed(allowing, identity, FollowKeys("a", "orders", ("1", "2", "x"), "p"))
+    follow = narrowed(allowing, identity, FollowKeys("a", "orders", ("1", "2", "x")))
     predicate = parse(where(follow), (ORDER, CUSTOMER))
-    assert (follow.id, follow.position) == ("a", "p")
+    assert (follow.id, follow.position) == ("a", None)
     assert predicate.matches({"order_id": 2, "customer": "c7"}, 0)
     assert not predicate.matches({"order_id": 2, "customer": "c8"}, 0)
     assert not predicate.matches({"order_id": 3, "customer": "c7"}, 0)
-    assert narrowed(allowing, identity, FollowKeys("a", "orders", ("1",), None, {"1": "p"})).position == "p"
-    several = narrowed(allowing, identity, FollowKeys("a", "orders", ("1", "2"), None, {"1": "p"}))
-    assert several.position not in (None, "p")
     assert status(allowing, identity, FollowKeys("a", "days", ("2026-01-01",))) == 403
     allowing.may_ask(identity, "orders", [b"1"])
     with pytest.raises(Problem, match="query only"):
         allowing.may_follow_keys(identity, "orders", [b"1"])
+
+
+def test_a_position_from_under_a_filter_is_worth_nothing(allowing: Allowing) -> None:
+    own, everything = client(orders=OWN), client(orders=True)
+    keys, query = FollowKeys("a", "orders", ("1",), "p"), FollowQuery("a", "orders", None, "p")
+    several = FollowKeys("a", "orders", ("1", "2"), None, {"1": "p"})
+    for follow in (keys, query, several):
+        assert narrowed(allowing, everything, follow) is follow
+    for follow in (keys, query, several):
+        assert narrowed(allowing, own, follow).position == OTHER_RIGHTS
+    # Who may see everything now was shown a part before, and has not seen what is older.
+    for follow in (keys, query, several):
+        found = narrowed(allowing, everything, follow)
+        assert found.position == OTHER_RIGHTS and not (isinstance(found, FollowKeys) and found.positions)
+    other = client("c8", orders=["1"])
+    assert narrowed(allowing, other, query).position == OTHER_RIGHTS
+    assert narrowed(allowing, other, keys) is keys
+    assert narrowed(allowing, client("c8", orders=True), query).position == OTHER_RIGHTS
+    assert narrowed(allowing, own, replace(query, position=None)).position is None
+    reset = entry(OTHER_RIGHTS, allowing._catalog.views["orders"], 0, 5)
+    assert isinstance(reset, Reset) and reset.reason == "rights"
 
 
 def test_who_may_have_some_keys_gets_them_from_a_query(allowing: Allowing) -> None:

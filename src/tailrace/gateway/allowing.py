@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Protocol, cast
 
 from tailrace.access.filters import both, exact_key, key_filter, predicate
 from tailrace.access.identity import Identity
@@ -16,17 +16,27 @@ from tailrace.gateway.known import Known as Catalog
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.problems import Problem, refusal
 from tailrace.gateway.requests import Follow, FollowFeed, FollowKeys, FollowQuery
+from tailrace.gateway.resume import OTHER_RIGHTS
 from tailrace.queries import Predicate, QueryError, parse
+from tailrace.store.outages import Unavailable
 
-# A position that gets a `reset`.
-_UNREADABLE = "of other rights"
+
+class Restricted(Protocol):
+    """Remembers who was shown a part of a view: `tailrace.store.restricted.Restricted`."""
+
+    async def add(self, user: str, view: str) -> None:
+        """Remember that a user is shown a part of a view."""
+
+    async def includes(self, user: str, view: str) -> bool:
+        """Whether a user was shown a part of a view lately."""
 
 
 class Allowing:
     """Says what clients may have. Every method raises a Problem for what they may not."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, restricted: Restricted) -> None:
         self._catalog = catalog
+        self._restricted = restricted
 
     def may_follow_keys(self, identity: Known | None, view: str, keys: Sequence[bytes]) -> None:
         """Return where the client may follow these keys, whatever their rows are."""
@@ -101,17 +111,42 @@ class Allowing:
     async def narrowed(self, identity: Known | None, follow: Follow) -> Follow:
         """What a client follows that asks for this: no more than it may see.
 
-        Keys under a filter are a query, so that rows come and go by it.
+        Keys under a filter are a query, so that rows come and go by it. A position that was had under a filter is worth
+        nothing: rows that the client could not see then are older than it.
         """
         if isinstance(follow, FollowFeed):
             self.may_follow_feed(identity, follow.feed, follow.client)
         elif isinstance(follow, FollowQuery):
+            if not await self._resumable(identity, follow):
+                follow = replace(follow, position=OTHER_RIGHTS)
             return await self._narrowed_query(identity, follow)
         elif isinstance(follow, FollowKeys):
             self.may_ask(identity, follow.view, [key.encode() for key in follow.keys])
+            if not await self._resumable(identity, follow):
+                follow = replace(follow, position=OTHER_RIGHTS, positions={})
             if self.seen_filter(identity, follow.view) is not None:
                 return await self._narrowed_query(identity, as_query(follow, self._catalog.views[follow.view]))
         return follow
+
+    async def _resumable(self, identity: Known | None, follow: FollowKeys | FollowQuery) -> bool:
+        """Whether the position that a client brings, if any, says what it has seen of what it may see.
+
+        One that was had under a filter does not, neither under another one nor without: see docs/decisions/0022.
+        """
+        user, view = known(identity).user, follow.view
+        brings = bool(follow.position or (isinstance(follow, FollowKeys) and follow.positions))
+        # Some keys are a part for who asks for all rows, and not for who asks for keys.
+        parts = [(view, self.seen_filter(identity, view))]
+        if isinstance(follow, FollowQuery):
+            parts.append((f"{view}?", self.row_filter(identity, view)))
+        try:
+            for name, filter in parts:
+                if filter is not None:
+                    await self._restricted.add(user, name)
+                    return not brings
+            return not brings or not any([await self._restricted.includes(user, name) for name, _ in parts])
+        except Unavailable:
+            return not brings
 
     async def _narrowed_query(self, identity: Known | None, follow: FollowQuery) -> FollowQuery:
         restriction = self.row_filter(identity, follow.view)
@@ -187,11 +222,7 @@ def as_query(follow: FollowKeys, view: KnownView) -> FollowQuery:
     terms = [exact_key(key, view.key) for key in follow.keys]
     if None in terms:
         raise refusal(_query_only(follow.view, "keys of a type that no query compares"))
-    position = follow.position
-    if follow.positions:
-        # The position of one key says nothing of the others.
-        position = follow.positions.get(follow.keys[0]) if len(follow.keys) == 1 else _UNREADABLE
-    return FollowQuery(follow.id, follow.view, " or ".join(term for term in terms if term), position)
+    return FollowQuery(follow.id, follow.view, " or ".join(term for term in terms if term), follow.position)
 
 
 def known(identity: Known | None) -> Identity:

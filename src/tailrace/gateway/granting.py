@@ -18,6 +18,7 @@ from tailrace.gateway.carriers import carried
 from tailrace.gateway.known import Known as Catalog
 from tailrace.gateway.problems import Problem, refusal
 from tailrace.store.outages import Unavailable
+from tailrace.store.restricted import Restricted
 from tailrace.store.tickets import Tickets
 
 # A ticket is good for this many seconds.
@@ -27,8 +28,11 @@ TICKET = 30
 class Granting(Allowing):
     """Knows clients by their tokens, and what they may have. Every method raises a Problem."""
 
-    def __init__(self, tokens: Tokens, tickets: Tickets, revoked: Revoked, catalog: Catalog, cookie: str) -> None:
-        super().__init__(catalog)
+    def __init__(
+        self, tokens: Tokens, tickets: Tickets, restricted: Restricted, revoked: Revoked, catalog: Catalog, cookie: str
+    ) -> None:
+        super().__init__(catalog, restricted)
+        self._closing = (tickets.close, restricted.close)
         self._tokens = tokens
         self._tickets = tickets
         self._revoked = revoked
@@ -83,7 +87,8 @@ class Granting(Allowing):
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._tickets.close()
+        for close in self._closing:
+            await close()
 
     def _valid(self, identity: Identity) -> Identity:
         if not self._revoked.loaded:

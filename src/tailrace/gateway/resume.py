@@ -44,6 +44,9 @@ class Reset:
     message: str
 
 
+# Stands for a position that was had while rights showed the client only a part.
+OTHER_RIGHTS = "other rights"
+
 Entry = Fresh | After | Ahead | Later | Reset
 
 
@@ -56,7 +59,7 @@ def entry(text: str | None, view: KnownView, partition: int, stored: int, forgot
         return Fresh()
     position = Position.parse(text)
     if position is None:
-        return Reset("unreadable", "expected the id of an earlier frame as the position, got something else")
+        return unreadable(text)
     if position.lineage != view.lineage:
         return Reset("foreign", "the position belongs to another view or to an earlier changelog of this one")
     if position.generation > view.generation:
@@ -108,6 +111,15 @@ def offsets(view: KnownView, held: Mapping[bytes, Held]) -> dict[int, int]:
         partition, offset = view.partition(key), one.offset if one.offset is not None else -1
         found[partition] = min(found.get(partition, offset), offset)
     return found
+
+
+def unreadable(text: str) -> Reset:
+    """What becomes of a client whose position is none."""
+    if text == OTHER_RIGHTS:
+        return Reset(
+            "rights", "the position is from while only a part could be seen: what you may see may be another part now"
+        )
+    return Reset("unreadable", "expected the id of an earlier frame as the position, got something else")
 
 
 def too_far_ahead(ahead: Ahead | Later, view: KnownView, stored: int) -> Reset:

@@ -16,6 +16,7 @@ from tailrace.gateway.server import GatewayServer
 from tailrace.gateway.timing import Timing
 from tailrace.settings import Settings
 from tailrace.store.keys import default_prefix
+from tailrace.store.restricted import Restricted
 from tailrace.store.tickets import Tickets
 
 log = logging.getLogger(__name__)
@@ -51,8 +52,9 @@ def guarded(gateway: Gateway, settings: Settings, prefix: str, *, loopback: bool
     """Give a gateway its access, and say who may come in; raises SettingError."""
     tokens, cookie = read_tokens(settings, loopback=loopback), settings.text("auth-cookie")
     if tokens is not None:
-        tickets = Tickets(settings.text("redis"), prefix)
-        gateway.access = Granting(tokens, tickets, gateway.revoked, gateway.known, cookie)
+        place = (settings.text("redis"), prefix)
+        tickets, restricted = Tickets(*place), Restricted(*place)
+        gateway.access = Granting(tokens, tickets, restricted, gateway.revoked, gateway.known, cookie)
     local = loopback and tokens is None
     # Where access was never thought of, nobody has thought of pages from elsewhere either.
     named = local and not settings.text("access")

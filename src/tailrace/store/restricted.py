@@ -1,0 +1,44 @@
+"""Users who were shown a part of a view: a position of theirs does not say that they have seen everything before it.
+
+    tailrace:movies:restricted:<digest of user and view>    string, with an expiry
+
+A user who was never restricted leaves nothing here.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any, cast
+
+from tailrace.store.async_servers import AsyncServers
+
+# For how many seconds it is remembered after the last time.
+KEPT = 7 * 86_400
+
+
+class Restricted:
+    """Every method raises Unavailable when it fails."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._prefix = prefix
+        self._servers = AsyncServers(url)
+
+    async def add(self, user: str, view: str) -> None:
+        """Remember that a user is shown a part of a view."""
+        name = self._name(user, view)
+        async with self._servers.at(name) as redis:
+            await cast(Any, redis.set(name, b"", ex=KEPT))
+
+    async def includes(self, user: str, view: str) -> bool:
+        """Whether a user was shown a part of a view lately."""
+        name = self._name(user, view)
+        async with self._servers.at(name) as redis:
+            return bool(await cast(Any, redis.exists(name)))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._servers.close()
+
+    def _name(self, user: str, view: str) -> bytes:
+        digest = sha256(f"{user}\0{view}".encode()).hexdigest()
+        return f"{self._prefix}:restricted:{digest}".encode()
