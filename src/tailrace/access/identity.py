@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -91,9 +90,9 @@ def _other(name: str, expected: str) -> Refused:
 
 def _number(claims: Mapping[str, object], name: str) -> float | None:
     found = claims.get(name)
-    # JSON as Python reads it knows NaN, which no comparison would ever find to be over.
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+    if isinstance(found, bool) or not isinstance(found, int | float):
         return None
+    # JSON as Python reads it knows NaN, which no comparison would ever find to be over.
     return float(found) if abs(found) < 1e12 else None
 
 
