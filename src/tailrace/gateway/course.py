@@ -2,8 +2,8 @@
 
 The store publishes the changes of a partition in the order of their offsets. So who hears the change at an offset has
 heard everything below it, as long as no message was lost. That is in doubt after the pub/sub link was replaced, and
-when an offset comes that is not above the last one: the store is being restored. The doubt ends when the sweep has read
-every followed key of the whole partition again, in a pass that began after it.
+when the store is being restored: an offset comes that is not above the last one, or a read says so. The doubt ends when
+the sweep has read every followed key of the whole partition again, in a pass that began after it.
 """
 
 from __future__ import annotations

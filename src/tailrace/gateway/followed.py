@@ -72,6 +72,9 @@ class Followed:
         """Take in what a read found; True where it was news to live followers: pub/sub had not said so."""
         if not self.serves(held):
             return False
+        if not held.whole:
+            # The store is being restored: what was heard before may be passed over.
+            self.course.doubt()
         news = self.standing.learn(held)
         if news:
             self._announce()

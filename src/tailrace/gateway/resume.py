@@ -66,8 +66,8 @@ def entry(text: str | None, view: KnownView, partition: int, stored: int, forgot
         return Later(position.generation)
     if position.generation < view.generation:
         return _of_another(position.generation, view)
-    # Without an offset the client is owed everything; but it may hold rows that were sent while nothing could be claimed,
-    # so it has to hear of what has gone, too.
+    # Without an offset the client is owed everything; but it may hold rows that were sent while nothing could be
+    # claimed, so it has to hear of what has gone, too.
     offset = position.offsets.get(partition, -1)
     if offset < forgotten:
         return Reset(
