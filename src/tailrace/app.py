@@ -71,6 +71,7 @@ class App:
         key_schema: str | PathLike[str] | None = None,
         registry: bool = False,
         expect: str | None = None,
+        accept: bool = False,
     ) -> Topic:
         """Declare a Kafka topic that is read as events.
 
@@ -83,8 +84,9 @@ class App:
         key_schema: the same for the key with `key_format="avro"`; DDL text with `key_format="json"`.
         registry: Avro values and keys are in the wire format of a schema registry, which is asked for their schemas.
         expect: a SQL condition that every record must meet; others go to the dead letters as `broken-rule`.
+        accept: whether clients of the gateway may write events to it: `POST /topics/{topic}/events`.
         """
-        topic = _topic(name, value, format, key_format, schema, key_schema, registry, expect)
+        topic = _topic(name, value, format, key_format, schema, key_schema, registry, expect, accept)
         self._topics.append(topic)
         return topic
 
@@ -100,6 +102,7 @@ class App:
         key_schema: str | PathLike[str] | None = None,
         registry: bool = False,
         expect: str | None = None,
+        accept: bool = False,
     ) -> Table:
         """Declare a Kafka topic that is read as the latest value per record key; a null value deletes the key.
 
@@ -107,7 +110,7 @@ class App:
             `"avro"`), the fields. A field of the value with the same name gives way to it.
         The other arguments are those of `topic`.
         """
-        topic = _topic(name, value, format, key_format, schema, key_schema, registry, expect)
+        topic = _topic(name, value, format, key_format, schema, key_schema, registry, expect, accept)
         table = Table(topic, _names(key))
         self._topics.append(table)
         return table
@@ -275,6 +278,7 @@ def _topic(
     key_schema: str | PathLike[str] | None,
     registry: bool,
     expect: str | None,
+    accept: bool,
 ) -> Topic:
     return Topic(
         name=name,
@@ -287,6 +291,7 @@ def _topic(
         place=calling_place(),
         key_schema=fspath(key_schema) if key_schema is not None else None,
         registry=registry,
+        accept=accept,
     )
 
 

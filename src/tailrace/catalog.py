@@ -38,6 +38,7 @@ class CatalogView:
     `next` is the build that is being made to take this one's place: its rows are kept back until it is done. Then it
     stands here itself, and `since` says per changelog partition which offset a store must have reached to serve it.
     `schemas` are those of a registry that it reads its topics with: topic → (value, key).
+    `by_offset` says that a row's version is one more than the offset of the record that it was made of.
     """
 
     name: str
@@ -52,6 +53,7 @@ class CatalogView:
     starts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     since: Mapping[str, int] = field(default_factory=dict)
     schemas: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    by_offset: bool = False
     next: CatalogView | None = None
 
     @classmethod
@@ -92,6 +94,37 @@ class CatalogFeed:
         return cls(**_known(cls, found))
 
 
+@dataclass(frozen=True)
+class CatalogTopic:
+    """A declared topic or table, as other processes see it: what its records are made of.
+
+    `columns` are the fields of the value; `key_columns` those that the record key becomes, empty for a topic of events.
+    `key` is what the record key decodes to: one column without a name for a plain key, or its fields.
+    `accept` says that the gateway takes events for it.
+    """
+
+    name: str
+    format: str
+    columns: tuple[Column, ...]
+    key_format: str = "string"
+    key: tuple[Column, ...] = ()
+    key_columns: tuple[str, ...] = ()
+    accept: bool = False
+
+    @classmethod
+    def decode(cls, found: Mapping[str, Any]) -> CatalogTopic:
+        """The topic in decoded JSON; what a newer pipeline has added to it is passed over."""
+        known = {field.name for field in fields(cls)}
+        return cls(
+            **{
+                **{name: value for name, value in found.items() if name in known},
+                "columns": tuple(Column(**column) for column in found["columns"]),
+                "key": tuple(Column(**column) for column in found.get("key", ())),
+                "key_columns": tuple(found.get("key_columns", ())),
+            }
+        )
+
+
 def _known(kind: type[CatalogView | CatalogFeed], found: Mapping[str, Any]) -> dict[str, Any]:
     known = {field.name for field in fields(kind)}
     return {
@@ -110,6 +143,7 @@ class Catalog:
     views: Mapping[str, CatalogView]
     feeds: Mapping[str, CatalogFeed] = field(default_factory=dict)
     format: int = FORMAT
+    topics: Mapping[str, CatalogTopic] = field(default_factory=dict)
 
     def lineage(self, view: CatalogView | CatalogFeed) -> str:
         """What positions of this view start with."""
@@ -127,7 +161,8 @@ class Catalog:
             raise ValueError(f"expected a catalog of format {FORMAT}, got {found['format']}: update this process")
         views = {name: CatalogView.decode(view) for name, view in found["views"].items()}
         feeds = {name: CatalogFeed.decode(feed) for name, feed in found.get("feeds", {}).items()}
-        return cls(app=found["app"], views=views, feeds=feeds, format=found["format"])
+        topics = {name: CatalogTopic.decode(topic) for name, topic in found.get("topics", {}).items()}
+        return cls(app=found["app"], views=views, feeds=feeds, format=found["format"], topics=topics)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ TABLE = (
         "text",
         "localhost:9092",
         "Kafka bootstrap servers, separated by commas.",
-        ("pipeline", "materializer", "status", "rebuild"),
+        ("pipeline", "materializer", "gateway", "status", "rebuild"),
     ),
     Setting(
         "redis",

@@ -56,6 +56,7 @@ class Topic:
     `value` is the schema of the record value as DDL text ("movie_id long, rating double"); with the format `avro`,
     `schema` takes its place, or a schema registry. `key_schema` does the same for the record key. `expect` is the rule
     that every record must meet. `steps` are what `where`, `with_columns` and `dedupe` have added, in their order.
+    `accept` says that clients of the gateway may write to it.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Topic:
     place: Place
     key_schema: str | None = None
     registry: bool = False
+    accept: bool = False
 
     def where(self, condition: str) -> Topic:
         """The same topic, seen only where the SQL condition holds."""

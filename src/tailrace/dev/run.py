@@ -158,7 +158,7 @@ class _Run:
         begin("pipeline", self._reference, health, "", *kafka, *own, "--health-port", str(health))
         health = free_port()
         begin("materializer", self._app.name, health, "", *kafka, *store, "--health-port", str(health))
-        begin("gateway", self._app.name, self._port, self._url, *store, "--port", str(self._port))
+        begin("gateway", self._app.name, self._port, self._url, *kafka, *store, "--port", str(self._port))
         slow = begun + SLOW
         while waiting:
             self._check()

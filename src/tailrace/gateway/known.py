@@ -6,10 +6,10 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Column, Progress
+from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogTopic, CatalogView, Column, Progress
 from tailrace.partitions import partition_of
 
 log = logging.getLogger(__name__)
@@ -23,13 +23,37 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII
 
 @dataclass(frozen=True, slots=True)
 class KnownView:
-    """One build of a view; two that are equal take each other's positions."""
+    """One build of a view; two that are equal take each other's positions.
+
+    `columns` are all columns of a row, those of the key first. `sources` are the topics that it is computed from;
+    `by_offset` says that a row's version is one more than its record's offset there.
+    """
 
     name: str
     lineage: str
     generation: int
     partitions: int
     key: tuple[Column, ...]
+    columns: tuple[Column, ...] = field(default=(), compare=False)
+    changelog: str = field(default="", compare=False)
+    sources: tuple[str, ...] = field(default=(), compare=False)
+    by_offset: bool = field(default=False, compare=False)
+
+    @classmethod
+    def of(cls, catalog: Catalog, view: CatalogView) -> KnownView:
+        """A view of the catalog."""
+        key = {column.name for column in view.key}
+        return cls(
+            name=view.name,
+            lineage=catalog.lineage(view),
+            generation=view.generation,
+            partitions=view.partitions,
+            key=view.key,
+            columns=(*view.key, *(column for column in view.columns if column.name not in key)),
+            changelog=view.changelog,
+            sources=tuple(view.sources),
+            by_offset=view.by_offset,
+        )
 
     def partition(self, key: bytes) -> int:
         """The changelog partition that holds a key."""
@@ -55,6 +79,7 @@ class Known:
 
     def __init__(self) -> None:
         self.views: Mapping[str, KnownView] = {}
+        self.topics: Mapping[str, CatalogTopic] = {}
         self.progress: Mapping[str, Progress] = {}
         self.loaded = False
         self.problem: str | None = None
@@ -76,14 +101,12 @@ class Known:
                 log.error("catalog=unreadable error=%r", problem)
             self.problem = problem
             return set()
-        views = {
-            view.name: KnownView(view.name, catalog.lineage(view), view.generation, view.partitions, view.key)
-            for view in catalog.views.values()
-        }
+        views = {view.name: KnownView.of(catalog, view) for view in catalog.views.values()}
         changed = {name for name, view in self.views.items() if views.get(name) != view}
         if views != self.views:
             log.info("catalog=loaded views=%s changed=%s", ",".join(sorted(views)), ",".join(sorted(changed)) or "-")
         self.views, self.progress = views, {one.view: one for one in progress}
+        self.topics = catalog.topics
         self.loaded, self.problem = True, None
         return changed
 

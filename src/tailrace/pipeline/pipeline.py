@@ -35,11 +35,12 @@ from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.builds import Build, Chosen, choose_build, choose_feed, feed_starts, remove_older
 from tailrace.pipeline.changelog import Reach, changelog_writer, real_time
 from tailrace.pipeline.dead_letters import write_dead_letters
+from tailrace.pipeline.declared import declared_topics
 from tailrace.pipeline.definitions import definition
 from tailrace.pipeline.events import REASONS, dedupe
 from tailrace.pipeline.evidence import Account, Offsets
 from tailrace.pipeline.needs import used
-from tailrace.pipeline.plan import ordered
+from tailrace.pipeline.plan import ordered, versions_are_offsets
 from tailrace.pipeline.query import BATCHES, CATCHING_UP, LIVE, Query, Task
 from tailrace.pipeline.reading import reading, readings
 from tailrace.pipeline.registered import Registered
@@ -84,6 +85,7 @@ class Pipeline:
         known = Catalog.decode(self._records[APP_RECORD]) if APP_RECORD in self._records else Catalog(app.name, {})
         self._views: dict[str, CatalogView] = {}
         self._feeds: dict[str, CatalogFeed] = {}
+        self._topics = declared_topics(app, session)
         chosen = [self._choose(view, known.views.get(view.name)) for view in app.views]
         feeds = [self._choose_feed(feed, known.feeds.get(feed.name)) for feed in app.feeds]
         self._writer = CatalogWriter(servers, topic)
@@ -157,6 +159,7 @@ class Pipeline:
             definition=definition(view, state, described.texts),
             sources={source.name: self._on_broker[source.name].id for _, source in view.sources},
             schemas=self._schemas(view),
+            by_offset=versions_are_offsets(view, readings(view, self._reach.types, self._registered)),
         )
         request = request_for(view.name, self._records)
         above = self._held(changelog) if known is None else 0
@@ -325,7 +328,7 @@ class Pipeline:
         self._report(self.queries[name].progress)
 
     def _write_catalog(self) -> None:
-        catalog = Catalog(app=self._app.name, views=self._views, feeds=self._feeds)
+        catalog = Catalog(app=self._app.name, views=self._views, feeds=self._feeds, topics=self._topics)
         self._writer.put(APP_RECORD, catalog.encode())
         self._writer.flush()
 

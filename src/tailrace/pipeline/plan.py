@@ -78,6 +78,14 @@ def ordered(feed: Feed, readings: Sequence[tuple[str, Reading]]) -> bool:
     return feed.transform is None and state_stages(feed, readings) == 0
 
 
+def versions_are_offsets(view: View, readings: Sequence[tuple[str, Reading]]) -> bool:
+    """Whether the version of a row is one more than the offset of the record that it was made of."""
+    if view.kind != LATEST:
+        return False
+    (reading,) = (reading for _, reading in readings)
+    return (reading.is_table and not reading.ranked) or R.keyed_by_record(view, reading)
+
+
 def state_stages(output: View | Feed, readings: Sequence[tuple[str, Reading]]) -> int:
     """How many times real-time mode needs a task slot per state partition."""
     remembering = sum(E.dedupe(reading) is not None for _, reading in readings)
