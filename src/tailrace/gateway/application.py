@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from tailrace import __version__
-from tailrace.gateway import examples, following, sockets, views
+from tailrace.gateway import examples, following, listings, sockets, topics, views
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.problems import answer_in_json
 from tailrace.gateway.readiness import readiness
@@ -30,6 +30,7 @@ Errors are JSON and say what was expected, what came and what to do. 503 means: 
 """
 _TAGS = [
     {"name": "views", "description": "One row per key, always current."},
+    {"name": "topics", "description": "Events in: what clients may write to topics that are declared for it."},
     {"name": "operations", "description": "Health and metrics."},
 ]
 # Swagger UI is served from here, so that the documentation works without the internet.
@@ -62,7 +63,9 @@ def application(gateway: Gateway) -> FastAPI:
     answer_in_json(app)
     following.register(gateway)
     app.include_router(following.router(gateway))
+    app.include_router(listings.router(gateway))
     app.include_router(views.router(gateway))
+    app.include_router(topics.router(gateway))
     app.router.routes.extend(sockets.routes(gateway))
     _add_operations(app, gateway)
     _add_docs(app)

@@ -65,6 +65,76 @@ LOOKUP: dict[int | str, dict[str, Any]] = {
     "default": _OTHER,
 }
 
+_ETAG = {
+    "ETag": {"description": "The position and the question.", "schema": {"type": "string"}},
+}
+
+LISTING: dict[int | str, dict[str, Any]] = {
+    200: {
+        **_json(
+            "A page of rows.",
+            {
+                "rows": [_ROW],
+                "position": "4be1a27c.1.0-17.1-4",
+                "as_of": 1790000000000,
+                "next": "dGhlIG5leHQgcGFnZQ",
+            },
+        ),
+        "headers": _ETAG,
+    },
+    304: {"description": "The page is still the one that `If-None-Match` names."},
+    400: _json(
+        "The query can't be used, or the page is none of this listing.",
+        {
+            "error": "unusable query",
+            "expected": "one of the columns movie_id, rating",
+            "got": "ratng",
+            "at": 0,
+            "remedy": "Did you mean rating?",
+        },
+    ),
+    404: _json("There is no such view.", _UNKNOWN_VIEW),
+    410: _json(
+        "The view was built anew: ask for the first page.",
+        {"error": "outdated page", "view": "rating-averages", "remedy": "…"},
+    ),
+    503: _json("Not known now; ask again after `Retry-After` seconds.", _RESTORED, _NO_CATALOG),
+    "default": _OTHER,
+}
+
+_EVENT = {"movie_id": 362, "rating": 9.0}
+EVENTS_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "application/json": {"schema": {}, "examples": {"one": {"value": _EVENT}, "several": {"value": [_EVENT]}}},
+        "application/vnd.tailrace.records+json": {
+            "schema": {},
+            "examples": {"records": {"value": [{"key": "362", "value": _EVENT, "headers": {"source": "phone"}}]}},
+        },
+    },
+}
+EVENTS_IN: dict[int | str, dict[str, Any]] = {
+    202: _json("Kafka has them.", {"topic": "ratings", "records": [{"partition": 0, "offset": 17}]}),
+    400: _json("The body is no JSON.", {"error": "unusable body", "expected": "…", "got": "…", "remedy": "…"}),
+    403: _json("The topic takes no events from clients.", {"error": "closed topic", "topic": "ratings", "remedy": "…"}),
+    404: _json("There is no such topic.", {"error": "unknown topic", "topic": "rating", "expected": ["ratings"]}),
+    413: _json("The body is too long.", {"error": "body too long", "expected": "…", "remedy": "…"}),
+    415: _json("The body has another media type.", {"error": "unsupported media type", "remedy": "…"}),
+    422: _json(
+        "An event is not what the topic declares; none was written.",
+        {
+            "error": "unusable events",
+            "topic": "ratings",
+            "problems": [{"event": 0, "where": "rating", "expected": "a number", "got": "'nine'"}],
+            "remedy": "…",
+        },
+    ),
+    501: _json("Topics of this format take no events.", {"error": "unsupported format", "remedy": "…"}),
+    502: _json("Kafka refuses some; `records` says which.", {"error": "not written", "records": []}),
+    503: _json("Kafka is away, or there is no room; ask again.", {"error": "not written", "records": []}),
+    "default": _OTHER,
+}
+
 FOLLOW: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The stream: it has no end.",

@@ -19,7 +19,10 @@ from tailrace.gateway.requests import Follow
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.sweep import Sweep
 from tailrace.gateway.timing import Timing
+from tailrace.gateway.waits import Waits
 from tailrace.gateway.wire import Wire
+from tailrace.kafka.ends import Ends
+from tailrace.kafka.events_in import EventsIn
 from tailrace.store.channels import Channels
 from tailrace.store.reader import Reader, Unavailable
 
@@ -36,7 +39,7 @@ class Gateway:
     `followers` makes subscriptions, by the type of the request: each part puts its own in.
     """
 
-    def __init__(self, app: str, redis: str, prefix: str, timing: Timing) -> None:
+    def __init__(self, app: str, redis: str, prefix: str, timing: Timing, *, kafka: str = "") -> None:
         self.app = app
         self.timing = timing
         self.access: Access | None = None
@@ -46,9 +49,14 @@ class Gateway:
         self.reader = Reader(redis, prefix)
         self.channels = Channels(redis, self._receive, self._recovered, ping=timing.ping)
         self.hub = Hub(self.channels, self.reader.channel, self.metrics)
+        self.scanning = self.reader.scanning
         self.reads = Reads(self.reader)
+        self.waits = Waits(self.channels, self.reader.channel)
+        self.ends = Ends(kafka)
+        self.events_in = EventsIn(kafka)
         self.joining = Joining(self.hub, self.channels, self.reads, self.known, self.metrics, timing)
         self.sweep = Sweep(self.hub, self.reader, self.metrics, timing.sweep)
+        self.metrics.waits.set_function(lambda: len(self.waits))
         self.metrics.link_up.set_function(lambda: self.channels.up)
         self._catalog_channel = self.reader.catalog_channel()
         self._catalog_changed = asyncio.Event()
@@ -59,7 +67,14 @@ class Gateway:
         """Everything behind the requests, until the context ends."""
         tasks = [
             asyncio.create_task(_kept_running(part))
-            for part in (self.channels.run, self.sweep.run, self._follow_catalog, self._keep_alive, self._end_slow)
+            for part in (
+                self.channels.run,
+                self.sweep.run,
+                self._follow_catalog,
+                self._keep_alive,
+                self._end_slow,
+                self._wake,
+            )
         ]
         try:
             yield
@@ -68,6 +83,8 @@ class Gateway:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.reader.close()
+            await asyncio.to_thread(self.events_in.close)
+            await asyncio.to_thread(self.ends.close)
 
     async def prepare(self, follow: Follow, identity: Identity | None) -> Callable[[Wire], Subscription]:
         """What makes the subscription that a client asks for; raises a Problem for one that it can't have."""
@@ -84,12 +101,14 @@ class Gateway:
 
     async def drain(self) -> None:
         """Take no more streams, and end those there are."""
+        self.waits.drain()
         await self.hub.drain(self.timing.grace)
 
     def _receive(self, channel: bytes, data: bytes) -> None:
         if channel == self._catalog_channel:
             self._catalog_changed.set()
         else:
+            self.waits.hear(channel)
             self.hub.deliver(channel, data)
 
     def _recovered(self) -> None:
@@ -98,6 +117,7 @@ class Gateway:
         self._catalog_changed.set()
         self.hub.doubt()
         self.sweep.hurry()
+        self.waits.wake()
 
     async def _follow_catalog(self) -> None:
         while True:
@@ -105,6 +125,7 @@ class Gateway:
             try:
                 changed = self.known.load(await self.reader.catalog())
                 self.joining.rebuild(changed)
+                self.waits.wake()
                 partitions = self.known.partitions()
                 stored = await self.reader.stored(partitions) if partitions else []
                 names = [(view, partition) for view, partition, _ in partitions]
@@ -116,6 +137,12 @@ class Gateway:
                     await self._catalog_changed.wait()
             except TimeoutError:
                 continue
+
+    async def _wake(self) -> None:
+        """Make up for messages that pub/sub has lost, for requests that wait."""
+        while True:
+            await asyncio.sleep(self.timing.sweep)
+            self.waits.wake()
 
     async def _keep_alive(self) -> None:
         slot = 0

@@ -3,27 +3,71 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 from starlette.responses import Response
 
+from tailrace.gateway.at_least import WAIT, SourceRecord, TakenIn
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.problems import Problem, unavailable
 from tailrace.position import Position
-from tailrace.store.reader import Unavailable
+from tailrace.store.reader import Held, Unavailable
 from tailrace.store.row import Row
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
-async def look_up(gateway: Gateway, view: KnownView, key: bytes, if_none_match: str | None) -> Response:
-    """The row, or 304 where the client has it; raises a Problem where there is none, or nobody can know."""
+async def look_up(
+    gateway: Gateway,
+    view: KnownView,
+    key: bytes,
+    if_none_match: str | None = None,
+    *,
+    wait: int | None = None,
+    at_least: Sequence[str] = (),
+) -> Response:
+    """The row, or 304 where the client has it; raises a Problem where there is none, or nobody can know.
+
+    wait: for how many seconds to wait for another answer than 304 or, without `if_none_match`, than 404.
+    at_least: records of source topics that the view must have taken in; the answer waits for that instead.
+    """
     try:
-        held = await gateway.reads.held(view, key)
+        if at_least:
+            held = await _taken_in(gateway, view, key, at_least, WAIT if wait is None else wait)
+        elif wait:
+            held = await _changed(gateway, view, key, if_none_match, wait)
+        else:
+            held = await gateway.reads.held(view, key)
     except Unavailable as error:
-        raise unavailable(
-            "Redis is unavailable", "Ask again in a moment; if it lasts, see whether Redis runs.", got=str(error)[:200]
-        ) from None
+        raise out_of_reach(error) from None
+    headers = {"Preference-Applied": f"wait={wait}"} if wait is not None else {}
+    return _answer(view, key, held, if_none_match, headers)
+
+
+async def _changed(gateway: Gateway, view: KnownView, key: bytes, if_none_match: str | None, wait: int) -> Held:
+    partition = view.partition(key)
+
+    def news(held: Held) -> bool:
+        row = held.row
+        if not held.whole:
+            return True
+        if if_none_match is None:
+            return row is not None and row.value is not None
+        return row is None or row.value is None or not matches(if_none_match, etag(view, partition, row))
+
+    return await gateway.waits.until(view, key, lambda: gateway.reads.held(view, key), news, wait)
+
+
+async def _taken_in(gateway: Gateway, view: KnownView, key: bytes, at_least: Sequence[str], wait: int) -> Held:
+    watched = TakenIn(gateway, view, key, [SourceRecord.parse(text, view) for text in at_least])
+    held = await gateway.waits.until(view, key, watched.read, lambda found: found is not None, wait)
+    if held is None:
+        raise watched.problem(wait)
+    return held
+
+
+def _answer(view: KnownView, key: bytes, held: Held, if_none_match: str | None, headers: Mapping[str, str]) -> Response:
     if not held.whole:
         raise unavailable(
             "being restored",
@@ -38,16 +82,24 @@ async def look_up(gateway: Gateway, view: KnownView, key: bytes, if_none_match: 
         raise Problem(
             404,
             "unknown key",
+            headers=headers,
             view=view.name,
             key=key.decode(),
             expected=f"a value of {columns[0]}" if len(columns) == 1 else f"a JSON array of {', '.join(columns)}",
             remedy="Check the key, or follow its events: a row may come yet.",
         )
     tag = etag(view, view.partition(key), row)
-    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    headers = {"ETag": tag, "Cache-Control": "no-cache", **headers}
     if matches(if_none_match, tag):
         return Response(status_code=304, headers=headers)
     return Response(row.value, headers=headers, media_type="application/json")
+
+
+def out_of_reach(error: Unavailable) -> Problem:
+    """A 503: Redis does not answer."""
+    return unavailable(
+        "Redis is unavailable", "Ask again in a moment; if it lasts, see whether Redis runs.", got=str(error)[:200]
+    )
 
 
 def etag(view: KnownView, partition: int, row: Row) -> str:

@@ -63,6 +63,17 @@ class Metrics:
         )
         self._resets = Counter("tailrace_gateway_resets", "Resets, by reason.", ["reason"], registry=registry)
         self._lookups = Counter("tailrace_gateway_lookups", "Lookups, by HTTP status.", ["status"], registry=registry)
+        self._listings = Counter(
+            "tailrace_gateway_listings", "Pages of listings, by HTTP status.", ["status"], registry=registry
+        )
+        self.waits = Gauge("tailrace_gateway_waits", "Lookups that wait for a row.", registry=registry)
+        events = Counter(
+            "tailrace_gateway_events_in",
+            "Events that clients sent, by what became of them.",
+            ["result"],
+            registry=registry,
+        )
+        self._events_in = (events.labels("written"), events.labels("unwritten"))
         self.reconnects = Counter(
             "tailrace_gateway_link_reconnects", "Times that the pub/sub link was replaced.", registry=registry
         )
@@ -108,6 +119,15 @@ class Metrics:
     def lookup(self, status: int) -> None:
         """Count a lookup."""
         self._lookups.labels(str(status)).inc()
+
+    def listing(self, status: int) -> None:
+        """Count a page of a listing."""
+        self._listings.labels(str(status)).inc()
+
+    def events_in(self, written: int, unwritten: int) -> None:
+        """Count events that clients sent."""
+        for count, number in zip(self._events_in, (written, unwritten), strict=True):
+            count.inc(number)
 
     def stored(self, found: Mapping[tuple[str, int], Stored]) -> None:
         """Note how far the partitions were when last asked."""

@@ -21,7 +21,8 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     Raises SettingError, before anything is served, for an address that can't be listened on.
     """
     timing = timing or Timing(grace=settings.seconds("drain"), slow=settings.seconds("slow-client"))
-    gateway = Gateway(app, settings.text("redis"), settings.text("prefix") or default_prefix(app), timing)
+    prefix = settings.text("prefix") or default_prefix(app)
+    gateway = Gateway(app, settings.text("redis"), prefix, timing, kafka=settings.text("kafka"))
     listener = _listener(settings.text("host"), settings.number("port"))
     # Connections inherit it: a peer that vanished is found by what was written to it last, a keep-alive at the latest.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int((timing.slow + 60) * 1000))

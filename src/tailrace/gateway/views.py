@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from tailrace.gateway import examples
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.known import KnownView
+from tailrace.gateway.known import Known, KnownView
 from tailrace.gateway.lookup import look_up
 from tailrace.gateway.paths import decoded
+from tailrace.gateway.prefer import wait_seconds
 from tailrace.gateway.problems import Problem, unavailable
+from tailrace.gateway.waits import ClientGone, while_connected
 
 View = Annotated[str, Path(description="The name of a view.", examples=["rating-averages"])]
 Key = Annotated[
@@ -36,10 +38,27 @@ def router(gateway: Gateway) -> APIRouter:
         responses=examples.LOOKUP,
     )
     async def look(
+        request: Request,
         view: View,
         key: Key,
         if_none_match: Annotated[
             str | None, Header(description="The `ETag` of an earlier answer: 304 where it still holds.")
+        ] = None,
+        prefer: Annotated[
+            str | None,
+            Header(
+                description="`wait=N`: wait up to N seconds (60 at most) for another row than the one that "
+                "`If-None-Match` names or, without it, for a row to be there.",
+                examples=["wait=30"],
+            ),
+        ] = None,
+        at_least: Annotated[
+            list[str] | None,
+            Query(
+                description="`topic:partition:offset` of a source record: wait until the view has taken it in, for "
+                "10 s or as long as `Prefer` says; 503 where the view can't tell by then.",
+                examples=[["ratings:0:17"]],
+            ),
         ] = None,
     ) -> Response:
         """The row that a key holds now, byte for byte as the pipeline wrote it.
@@ -49,7 +68,17 @@ def router(gateway: Gateway) -> APIRouter:
         """
         try:
             known = known_view(gateway, decoded(view, "view"))
-            response = await look_up(gateway, known, decoded(key, "key").encode(), if_none_match)
+            found = look_up(
+                gateway,
+                known,
+                decoded(key, "key").encode(),
+                if_none_match,
+                wait=(wait := wait_seconds(prefer)),
+                at_least=at_least or (),
+            )
+            response = await (while_connected(request.receive, found) if wait or at_least else found)
+        except ClientGone:
+            return Response(status_code=499)
         except Problem as problem:
             gateway.metrics.lookup(problem.status)
             raise
@@ -62,8 +91,8 @@ def router(gateway: Gateway) -> APIRouter:
     return routes
 
 
-def known_view(gateway: Gateway, name: str) -> KnownView:
-    """A view of the catalog; raises a Problem where it has no such view, or is not there yet."""
+def loaded(gateway: Gateway) -> Known:
+    """The catalog; raises a Problem where it is not there yet."""
     known = gateway.known
     if not known.loaded:
         raise unavailable(
@@ -72,6 +101,12 @@ def known_view(gateway: Gateway, name: str) -> KnownView:
             expected=f"the catalog of app {gateway.app} in Redis",
             got=known.problem or "none",
         )
+    return known
+
+
+def known_view(gateway: Gateway, name: str) -> KnownView:
+    """A view of the catalog; raises a Problem where it has no such view, or is not there yet."""
+    known = loaded(gateway)
     view = known.views.get(name)
     if view is None:
         raise Problem(

@@ -50,7 +50,7 @@ class Channels:
         self._receive = receive
         self._recovered = recovered
         self._ping = ping
-        self._wanted: set[bytes] = set()
+        self._wanted: Counter[bytes] = Counter()
         self._waiting: dict[bytes, asyncio.Event] = {}
         self._work = asyncio.Event()
         self._asked: set[bytes] = set()
@@ -63,8 +63,10 @@ class Channels:
         self.connects = 0
 
     def join(self, channel: bytes) -> None:
-        """Want a channel; `joined` waits until Redis sends its messages."""
-        self._wanted.add(channel)
+        """Want a channel, until as many calls of `leave`; `joined` waits until Redis sends its messages."""
+        self._wanted[channel] += 1
+        if self._wanted[channel] > 1:
+            return
         if channel in self._to_leave:
             self._to_leave.discard(channel)
         elif channel not in self._asked:
@@ -73,7 +75,10 @@ class Channels:
 
     def leave(self, channel: bytes) -> None:
         """Want a channel no longer."""
-        self._wanted.discard(channel)
+        self._wanted[channel] -= 1
+        if self._wanted[channel] > 0:
+            return
+        del self._wanted[channel]
         self._waiting.pop(channel, None)
         if channel in self._to_join:
             self._to_join.discard(channel)

@@ -10,6 +10,7 @@ from tailrace.store.async_servers import AsyncServers
 from tailrace.store.keys import catalog_key, partition_keys
 from tailrace.store.outages import Unavailable as Unavailable
 from tailrace.store.row import Row, unpack
+from tailrace.store.scanning import Scanning
 from tailrace.store.stored import FIELDS, Stored
 from tailrace.store.stored import stored as stored_of
 
@@ -32,6 +33,7 @@ class Reader:
     def __init__(self, url: str, prefix: str) -> None:
         self._prefix = prefix
         self._servers = AsyncServers(url)
+        self.scanning = Scanning(self._servers, prefix)
 
     async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
         """What keys of one partition hold, all read at one moment."""

@@ -1,0 +1,129 @@
+"""Read your write: whether a view has taken a source record in.
+
+A view whose versions are source offsets tells by the row: one of a later version was made after the record was. Any
+other view tells at the end of a batch: then everything that the batch has written is in the changelog, and the view
+has taken the record in as soon as the store has come to the changelog's end of that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+
+from tailrace.errors import Unreachable
+from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.known import Known, KnownView
+from tailrace.gateway.problems import Problem, unavailable
+from tailrace.store.reader import Held
+
+# How long a lookup waits where the client does not say, in seconds.
+WAIT = 10
+# Between two looks at a store that is about to reach the changelog's end.
+_SOON = 0.05
+_RECORD = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249}):(?P<partition>[0-9]{1,6}):(?P<offset>[0-9]{1,18})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class SourceRecord:
+    """A record of a topic that a view is computed from."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str, view: KnownView) -> SourceRecord:
+        """The record that `at_least` names; raises a Problem where it names none of this view."""
+        found = _RECORD.fullmatch(text)
+        if found is None or found["topic"] not in view.sources:
+            raise Problem(
+                400,
+                "unusable at_least",
+                expected=[f"{topic}:partition:offset" for topic in view.sources],
+                got=text[:200],
+                remedy="Take topic, partition and offset from the answer to POST /topics/{topic}/events.",
+            )
+        return cls(found["topic"], int(found["partition"]), int(found["offset"]))
+
+
+class TakenIn:
+    """Watches until a view has taken some records in, as far as one key goes; `why` says what is missing."""
+
+    def __init__(self, gateway: Gateway, view: KnownView, key: bytes, records: list[SourceRecord]) -> None:
+        self._gateway = gateway
+        self._view = view
+        self._key = key
+        self._left = records
+        self._end: int | None = None
+        self.why = ""
+
+    async def read(self) -> Held | None:
+        """What the key holds, once everything is taken in; None before."""
+        view, waits = self._view, self._gateway.waits
+        held = await self._gateway.reads.held(view, self._key)
+        self._left = [one for one in self._left if not by_version(view, held, one)]
+        if not self._left:
+            return held
+        reasons = (behind(self._gateway.known, view, one) for one in self._left)
+        if why := next(filter(None, reasons), ""):
+            self.why = why
+            return None
+        if self._end is None:
+            await self._ask_end()
+        if self._end is not None:
+            if reached(view, held, self._end - 1):
+                return held
+            self.why = f"the store has not reached offset {self._end - 1} of {view.changelog}"
+        # Nobody publishes that a partition has moved on.
+        channel = self._gateway.reader.channel(view.name, view.partition(self._key), view.lineage, self._key)
+        asyncio.get_running_loop().call_later(_SOON, waits.hear, channel)
+        return None
+
+    def problem(self, seconds: float) -> Problem:
+        """What a client is told whose wait was too short."""
+        return unavailable(
+            "not taken in yet",
+            "Ask again. A view that counts or joins tells at the end of a batch what it has taken in: see "
+            "--batch-interval; a view of the latest event by the record key tells at once.",
+            view=self._view.name,
+            at_least=[str(one) for one in self._left],
+            expected=f"the view to have taken it in within {seconds:g} s",
+            got=self.why or "no news of the view",
+        )
+
+    async def _ask_end(self) -> None:
+        ends, view = self._gateway.ends, self._view
+        try:
+            self._end = await asyncio.to_thread(ends.end, view.changelog, view.partition(self._key))
+        except Unreachable as error:
+            self.why = str(error)
+
+
+def by_version(view: KnownView, held: Held, record: SourceRecord) -> bool:
+    """Whether the row says by itself that a record was taken in.
+
+    A row of a later version that was made of another partition says so, too: a key's records are in one partition.
+    """
+    return view.by_offset and held.whole and held.row is not None and held.row.version > record.offset
+
+
+def reached(view: KnownView, held: Held, offset: int) -> bool:
+    """Whether a read is of the build that the catalog names, and of a store that has come as far."""
+    of_build = held.generation is None or held.generation == view.generation
+    return of_build and held.whole and held.offset is not None and held.offset >= offset
+
+
+def behind(known: Known, view: KnownView, record: SourceRecord) -> str:
+    """Why a record is not known to be taken in by the end of the view's last batch; empty where it is."""
+    progress = known.progress.get(view.name)
+    if progress is None or progress.generation != view.generation:
+        return "the view has not finished a batch yet"
+    reached = progress.processed.get(record.topic, {}).get(record.partition)
+    if reached is None or reached <= record.offset:
+        at = "before the first record" if not reached else f"at offset {reached - 1}"
+        return f"the view's last batch ended {at} of {record.topic}:{record.partition}"
+    return ""

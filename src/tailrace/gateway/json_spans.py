@@ -1,0 +1,88 @@
+"""Where values stand in a JSON text: what a client sends goes on byte for byte, and only as a part of what it sent."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any, NamedTuple, NoReturn
+
+_BLANK = re.compile(r"[ \t\n\r]*", re.ASCII)
+
+
+class Span(NamedTuple):
+    """A value and its own text."""
+
+    value: Any
+    text: str
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse)
+
+
+def whole(text: str) -> Span:
+    """The one value of a text; raises ValueError where it is something else."""
+    found, end = _value(text, _skip(text, 0))
+    if _skip(text, end) != len(text):
+        raise ValueError(f"expected the end after the value, at character {end}")
+    return found
+
+
+def elements(text: str) -> list[Span]:
+    """The elements of a text that is an array; raises ValueError where it is something else."""
+    found: list[Span] = []
+    at = _skip(text, _expect(text, _skip(text, 0), "["))
+    if text[at : at + 1] != "]":
+        while True:
+            element, at = _value(text, _skip(text, at))
+            found.append(element)
+            at = _skip(text, at)
+            if text[at : at + 1] == "]":
+                break
+            at = _expect(text, at, ",")
+    if _skip(text, at + 1) != len(text):
+        raise ValueError(f"expected the end after the array, at character {at + 1}")
+    return found
+
+
+def members(text: str) -> dict[str, Span]:
+    """The members of a text that is an object; raises ValueError where it is something else."""
+    found: dict[str, Span] = {}
+    at = _skip(text, _expect(text, _skip(text, 0), "{"))
+    if text[at : at + 1] == "}":
+        return found
+    while True:
+        name, at = _value(text, _skip(text, at))
+        if not isinstance(name.value, str):
+            raise ValueError("expected a name in double quotes")
+        at = _expect(text, _skip(text, at), ":")
+        found[name.value], at = _value(text, _skip(text, at))
+        at = _skip(text, at)
+        if text[at : at + 1] == "}":
+            return found
+        at = _expect(text, at, ",")
+
+
+def _value(text: str, at: int) -> tuple[Span, int]:
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except StopIteration:
+        raise ValueError(f"expected a value at character {at}") from None
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    return Span(value, text[at:end]), end
+
+
+def _skip(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    return found.end() if found is not None else at
+
+
+def _expect(text: str, at: int, sign: str) -> int:
+    if text[at : at + 1] != sign:
+        raise ValueError(f"expected {sign} at character {at}")
+    return at + 1

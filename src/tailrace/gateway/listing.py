@@ -1,0 +1,240 @@
+"""Listings: the rows of a view that match a query, page by page, with the position that they are as of.
+
+The steps: 1 the position is read, and the entity tag made of it: who has the same gets 304 without a scan; 2 what the
+client has seen is judged; 3 rows are scanned. The position comes first, so that whoever follows from it
+misses nothing: what has changed during the scan is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+
+from starlette.responses import Response
+
+from tailrace.catalog import Column
+from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.known import KnownView
+from tailrace.gateway.lookup import matches as matches_tag
+from tailrace.gateway.lookup import out_of_reach
+from tailrace.gateway.page import Place
+from tailrace.gateway.problems import Problem, unavailable
+from tailrace.gateway.resume import Ahead, Later, Reset, too_far_ahead
+from tailrace.gateway.scan import Found, Matches, Moved, scan
+from tailrace.gateway.since import Since, since
+from tailrace.position import Position
+from tailrace.queries import Predicate, QueryError, parse, row_decoder
+from tailrace.store.reader import Unavailable
+from tailrace.store.stored import Stored
+
+LIMIT = 100
+MOST = 1000
+# How often a scan that a hand-over has overtaken begins again.
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a client asks for; `filter` is a query of its rights, which holds beside its own."""
+
+    where: str | None = None
+    limit: int = LIMIT
+    page: str | None = None
+    after: str | None = None
+    filter: str | None = None
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """How far a view is, all partitions whole and of one build."""
+
+    generation: int
+    stored: Sequence[Stored]
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        return {number: one.offset if one.offset is not None else -1 for number, one in enumerate(self.stored)}
+
+    @property
+    def as_of(self) -> int | None:
+        times = [one.as_of for one in self.stored]
+        return min((time for time in times if time is not None), default=None) if None not in times else None
+
+
+async def list_rows(gateway: Gateway, view: KnownView, asked: Asked, if_none_match: str | None) -> Response:
+    """A page of a listing, or 304 where the client has it; raises a Problem where it can't be had."""
+    predicates = [await _parsed(text, view) for text in (asked.where, asked.filter) if text]
+    clock = any(predicate.clock for predicate in predicates)
+    bound = "\0".join((view.lineage, asked.after or "", *(predicate.digest for predicate in predicates)))
+    try:
+        for _ in range(_ATTEMPTS):
+            standing = await _standing(gateway, view)
+            tag = _tag(view, standing, asked, bound)
+            headers = {"Cache-Control": "no-store"} if clock else {"Cache-Control": "no-cache", "ETag": f"W/{tag}"}
+            headers["Vary"] = "Authorization, Cookie"
+            if not clock and matches_tag(if_none_match, tag):
+                return Response(status_code=304, headers=headers)
+            standing, place, reset = await _begin(gateway, view, asked, standing, bound, clock=clock)
+            try:
+                found = await scan(gateway.scanning, view, place, asked.limit, _matches(view, predicates))
+            except Moved as moved:
+                if asked.page is not None and _generation(moved.stored, place.generation) != place.generation:
+                    raise _outdated(view) from None
+                if not moved.stored.whole:
+                    raise _restored(view, moved.stored) from None
+                continue
+            if reset is not None:
+                gateway.metrics.reset(reset.reason)
+            body = _body(view, place, found, bound, standing.as_of, reset)
+            return Response(body, headers=headers, media_type="application/json")
+    except Unavailable as error:
+        raise out_of_reach(error) from None
+    raise _handed_over(view)
+
+
+async def _begin(
+    gateway: Gateway, view: KnownView, asked: Asked, standing: _Standing, bound: str, *, clock: bool
+) -> tuple[_Standing, Place, Reset | None]:
+    """Where the scan begins, and what the client is told of its position."""
+    if asked.page is not None:
+        place = Place.decode(asked.page, bound, view.partitions)
+        if place is None:
+            raise Problem(
+                400,
+                "unreadable page",
+                expected="the `next` of an earlier page, with the same view, `where` and `after`",
+                got=asked.page[:200],
+                remedy="Ask without `page` for the first one.",
+            )
+        if place.generation != standing.generation:
+            raise _outdated(view)
+        return standing, place, None
+    if not asked.after:
+        return standing, Place(standing.generation, standing.offsets), None
+    if asked.filter:
+        come: Since | Reset = Reset(
+            "rights", "what has gone is told only to who may see every row: here are all that you may see"
+        )
+    elif clock:
+        come = Reset("query", "the query has now(): what has come and gone by the clock has no position")
+    else:
+        standing, come = await _judged(gateway, view, asked.after, standing)
+    if isinstance(come, Reset):
+        return standing, Place(standing.generation, standing.offsets), come
+    return standing, Place(standing.generation, standing.offsets, come.offsets), None
+
+
+async def _judged(
+    gateway: Gateway, view: KnownView, after: str, standing: _Standing
+) -> tuple[_Standing, Since | Reset]:
+    """What the position is worth; one that is ahead of the store waits for it, as that of a follower does."""
+    clock = asyncio.get_running_loop().time
+    impatient = clock() + gateway.timing.patience
+    while True:
+        come = since(after, view, standing.generation, standing.stored)
+        if not isinstance(come, Ahead | Later):
+            return standing, come
+        if clock() >= impatient or gateway.hub.draining:
+            return standing, too_far_ahead(come, view, max(standing.offsets.values()))
+        await asyncio.sleep(gateway.timing.poll)
+        standing = await _standing(gateway, gateway.known.views.get(view.name, view))
+
+
+async def _standing(gateway: Gateway, view: KnownView) -> _Standing:
+    stored = await gateway.reader.stored([(view.name, number, view.lineage) for number in range(view.partitions)])
+    for one in stored:
+        if not one.whole:
+            raise _restored(view, one)
+    generations = {_generation(one, view.generation) for one in stored}
+    if len(generations) > 1:
+        raise _handed_over(view)
+    return _Standing(generations.pop(), stored)
+
+
+def _generation(stored: Stored, known: int) -> int:
+    return stored.generation if stored.generation is not None else known
+
+
+async def _parsed(text: str, view: KnownView) -> Predicate:
+    try:
+        return await asyncio.to_thread(_predicate, text, view.columns)
+    except QueryError as error:
+        raise Problem(
+            400, "unusable query", expected=error.expected, got=error.got, at=error.at, remedy=error.remedy
+        ) from None
+
+
+@lru_cache(256)
+def _predicate(text: str, columns: tuple[Column, ...]) -> Predicate:
+    return parse(text, columns)
+
+
+def _matches(view: KnownView, predicates: Sequence[Predicate]) -> Matches | None:
+    if not predicates:
+        return None
+    decode, now = row_decoder(view.columns), int(time.time() * 1000)
+
+    def matches(value: bytes) -> bool:
+        row = decode(value)
+        return all(predicate.matches(row, now) for predicate in predicates)
+
+    return matches
+
+
+def _tag(view: KnownView, standing: _Standing, asked: Asked, bound: str) -> str:
+    """Says that a page is what it was: the same position, and the same question."""
+    question = sha256("\0".join((bound, str(asked.limit), asked.page or "")).encode()).hexdigest()[:12]
+    return f'"{_position(view, standing.generation, standing.offsets)}.{question}"'
+
+
+def _position(view: KnownView, generation: int, offsets: Mapping[int, int]) -> Position:
+    # Before the first record of a changelog there is no offset to name.
+    return Position(view.lineage, generation, {number: offset for number, offset in offsets.items() if offset >= 0})
+
+
+def _body(view: KnownView, place: Place, found: Found, bound: str, as_of: int | None, reset: Reset | None) -> bytes:
+    """The page; rows are spliced in as they are stored."""
+    parts = []
+    if reset is not None:
+        parts.append(b'"reset":%b' % _json({"reason": reset.reason, "message": reset.message}))
+    parts.append(b'"rows":[%b]' % b",".join(row.value for row in found.rows.values() if row.value is not None))
+    if place.after is not None:
+        parts.append(b'"gone":[%b]' % b",".join(view.key_object(key) for key in found.gone))
+    parts.append(b'"position":%b' % _json(str(_position(view, place.generation, place.offsets))))
+    parts.append(b'"as_of":%b' % _json(as_of))
+    parts.append(b'"next":%b' % _json(found.place.encode(bound) if found.place is not None else None))
+    return b"{%b}" % b",".join(parts)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _restored(view: KnownView, stored: Stored) -> Problem:
+    return unavailable(
+        "being restored",
+        "Ask again in a moment; if it lasts, see whether the materializer runs.",
+        view=view.name,
+        offset=stored.offset,
+        target=stored.target,
+    )
+
+
+def _handed_over(view: KnownView) -> Problem:
+    return unavailable("being handed over", "Ask again in a moment: another build takes over.", view=view.name)
+
+
+def _outdated(view: KnownView) -> Problem:
+    return Problem(
+        410,
+        "outdated page",
+        view=view.name,
+        expected="a page of the build that is served now",
+        got="one of another build",
+        remedy="The view was built anew: ask without `page` for the first page.",
+    )

@@ -1,0 +1,62 @@
+"""The surface of listings."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+
+from tailrace.gateway import examples
+from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.listing import LIMIT, MOST, Asked, list_rows
+from tailrace.gateway.paths import decoded
+from tailrace.gateway.problems import Problem
+from tailrace.gateway.views import View, known_view
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes of listings."""
+    routes = APIRouter(tags=["views"])
+
+    @routes.get(
+        "/views/{view}",
+        summary="List rows",
+        response_class=Response,
+        response_model=None,
+        responses=examples.LISTING,
+    )
+    async def listing(
+        view: View,
+        where: Annotated[
+            str | None, Query(description="Which rows: the text after SQL's WHERE.", examples=["rating >= 8"])
+        ] = None,
+        limit: Annotated[int, Query(ge=1, le=MOST, description="How many rows a page has at most.")] = LIMIT,
+        page: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+        after: Annotated[
+            str | None, Query(description="The `position` of an earlier listing: only what is newer comes.")
+        ] = None,
+        if_none_match: Annotated[
+            str | None, Header(description="The `ETag` of an earlier answer: 304 where it still holds.")
+        ] = None,
+    ) -> Response:
+        """The rows of a view, or those that match a query, page by page, in no particular order.
+
+        `position` is where the listing stands: `last_event_id` of the view's events, with the same `where`, goes on
+        from there and misses nothing. It holds for all pages together. A page may have fewer rows than `limit`, or
+        none; there are more as long as `next` is not null. A row that changes meanwhile may be on two pages: the later
+        one counts.
+
+        With `after`, `rows` are those that have changed since, and `gone` the keys that hold nothing any more, or do
+        not match. Where that is not known, there are all rows and `reset` says why: drop what you hold.
+        """
+        try:
+            known = known_view(gateway, decoded(view, "view"))
+            response = await list_rows(gateway, known, Asked(where, limit, page, after), if_none_match)
+        except Problem as problem:
+            gateway.metrics.listing(problem.status)
+            raise
+        gateway.metrics.listing(response.status_code)
+        return response
+
+    routes.add_api_route("/views/{view}", listing, methods=["HEAD"], include_in_schema=False, response_model=None)
+    return routes

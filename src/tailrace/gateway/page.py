@@ -1,0 +1,105 @@
+"""Where a listing goes on: what the `next` of a page says, and the `page` of the next request."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+_CHECK = 8
+_DIGEST = 8
+_CURSORS = 2**64
+_OFFSETS = 2**63
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a scan over the partitions of a view, with what the listing promises.
+
+    `offsets` is how far each partition was before the scan: the position of the listing. `after` is what the client
+    had seen, None where it gets everything. The scan is in the rows of a partition or, where `gone`, in its
+    tombstones; `cursor` is one that the process `server` gave. Of the batch at the cursor, the keys with the digests
+    in `sent` are done.
+    """
+
+    generation: int
+    offsets: Mapping[int, int]
+    after: Mapping[int, int] | None = None
+    partition: int = 0
+    gone: bool = False
+    cursor: int = 0
+    server: str = ""
+    sent: frozenset[bytes] = field(default=frozenset())
+
+    def encode(self, bound: str) -> str:
+        """The text that names this place in a listing of what `bound` says: view, query and all."""
+        held = [
+            self.generation,
+            _pairs(self.offsets),
+            _pairs(self.after) if self.after is not None else None,
+            self.partition,
+            self.gone,
+            self.cursor,
+            self.server,
+            base64.b64encode(b"".join(sorted(self.sent))).decode(),
+        ]
+        payload = json.dumps(held, separators=(",", ":")).encode()
+        return base64.urlsafe_b64encode(_check(bound, payload) + payload).rstrip(b"=").decode()
+
+    @classmethod
+    def decode(cls, text: str, bound: str, partitions: int) -> Place | None:
+        """The place that a text names in a listing; None where it names none, or one of another listing.
+
+        The check finds what was mangled or mixed up. It keeps nobody from making a page up, who then
+        gets rows of this listing from another place on, and no others.
+        """
+        try:
+            data = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            check, payload = data[:_CHECK], data[_CHECK:]
+            if check != _check(bound, payload):
+                return None
+            generation, offsets, after, partition, gone, cursor, server, sent = json.loads(payload)
+            digests = base64.b64decode(sent, validate=True)
+            place = cls(
+                _whole(generation, _OFFSETS),
+                _mapping(offsets, partitions),
+                _mapping(after, partitions) if after is not None else None,
+                _whole(partition, partitions),
+                bool(gone),
+                _whole(cursor, _CURSORS),
+                str(server),
+                frozenset(digests[n : n + _DIGEST] for n in range(0, len(digests), _DIGEST)),
+            )
+        except (ValueError, TypeError, RecursionError):
+            return None
+        return place if set(place.offsets) == set(range(partitions)) else None
+
+
+def digest(key: bytes) -> bytes:
+    """What tells a key from the others of a batch."""
+    return sha256(key).digest()[:_DIGEST]
+
+
+def digests(keys: Iterable[bytes]) -> frozenset[bytes]:
+    """The digests of some keys."""
+    return frozenset(digest(key) for key in keys)
+
+
+def _check(bound: str, payload: bytes) -> bytes:
+    return sha256(bound.encode() + b"\0" + payload).digest()[:_CHECK]
+
+
+def _pairs(offsets: Mapping[int, int]) -> list[list[int]]:
+    return [[partition, offset] for partition, offset in sorted(offsets.items())]
+
+
+def _mapping(pairs: list[list[int]], partitions: int) -> dict[int, int]:
+    return {_whole(partition, partitions): _whole(offset + 1, _OFFSETS) - 1 for partition, offset in pairs}
+
+
+def _whole(number: object, below: int) -> int:
+    if type(number) is not int or not 0 <= number < below:
+        raise ValueError(number)
+    return number

@@ -1,0 +1,157 @@
+"""One page of a listing: a scan from a place on, until there is enough.
+
+Rows go out as they are stored. What is asked of them is decided in another thread, so that a costly query holds
+nobody up. A page looks at a bounded number of rows: where few of them match it may have few rows, or none, and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from tailrace.gateway.known import KnownView
+from tailrace.gateway.page import Place, digest, digests
+from tailrace.store.row import Row
+from tailrace.store.scanning import Batch
+from tailrace.store.stored import Stored
+
+# What one page costs at most, beside its last batch: rows that are looked at, and bytes that go out.
+EXAMINED = 10_000
+BYTES = 4 * 1024 * 1024
+_FEWEST, _MOST = 10, 500
+
+
+class Source(Protocol):
+    """Where rows are scanned: `tailrace.store.scanning.Scanning`."""
+
+    async def batch(
+        self, view: str, partition: int, lineage: str, *, gone: bool = False, cursor: int = 0, count: int = 100
+    ) -> Batch:
+        """Some rows, or tombstones, of a partition."""
+
+    async def server(self, view: str, partition: int) -> str:
+        """Which server process holds a partition."""
+
+
+class Moved(Exception):
+    """The rows that the scan began with are no longer there: the partition serves another build, or was lost."""
+
+    def __init__(self, partition: int, stored: Stored) -> None:
+        super().__init__(partition)
+        self.partition = partition
+        self.stored = stored
+
+
+@dataclass
+class Found:
+    """Rows, and keys that are gone, with the place at which the next page begins; None where there is none."""
+
+    rows: dict[bytes, Row] = field(default_factory=dict)
+    gone: dict[bytes, Row] = field(default_factory=dict)
+    place: Place | None = None
+    examined: int = 0
+    size: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows) + len(self.gone)
+
+    def add(self, key: bytes, row: Row, *, gone: bool) -> None:
+        """Take a row in; of a key that comes twice, the newer one counts."""
+        before = self.rows.pop(key, None) or self.gone.pop(key, None)
+        if before is not None and before.rank > row.rank:
+            row, gone = before, before.value is None
+        (self.gone if gone else self.rows)[key] = row
+        self.size += len(key) + len(row.value or b"")
+
+
+Matches = Callable[[bytes], bool]
+
+
+async def scan(source: Source, view: KnownView, place: Place | None, limit: int, matches: Matches | None) -> Found:
+    """A page of at most `limit` rows and keys that are gone. Raises Moved, and Unavailable."""
+    if place is not None and (place.cursor or place.sent):
+        server = await source.server(view.name, place.partition)
+        if server != place.server:
+            place = replace(place, cursor=0, server=server, sent=frozenset())
+    found = Found()
+    while (place := _with_news(place)) is not None:
+        if len(found) >= limit or found.examined >= EXAMINED or found.size >= BYTES:
+            break
+        wanted = limit - len(found)
+        count = _MOST if matches is not None or place.after is not None else min(max(wanted, _FEWEST), _MOST)
+        batch = await source.batch(
+            view.name, place.partition, view.lineage, gone=place.gone, cursor=place.cursor, count=count
+        )
+        _check(place, batch.stored)
+        found.examined += max(1, len(batch.rows))
+        chosen = await _chosen(batch.rows, place, matches)
+        taken = list(chosen)[:wanted]
+        for key in taken:
+            found.add(key, batch.rows[key], gone=chosen[key])
+        if len(taken) < len(chosen):
+            place = replace(place, sent=place.sent | digests(taken))
+            break
+        place = _next(place, batch.cursor, view.partitions)
+    if place is not None and (place.cursor or place.sent) and not place.server:
+        place = replace(place, server=await source.server(view.name, place.partition))
+    found.place = place
+    return found
+
+
+async def _chosen(rows: Mapping[bytes, Row], place: Place, matches: Matches | None) -> dict[bytes, bool]:
+    """The keys that belong to the page, each with whether it is gone."""
+    if place.sent:
+        rows = {key: row for key, row in rows.items() if digest(key) not in place.sent}
+    if place.after is None and matches is None:
+        return dict.fromkeys(rows, False)
+    if not rows:
+        return {}
+    return await asyncio.to_thread(choose, rows, place, matches)
+
+
+def choose(rows: Mapping[bytes, Row], place: Place, matches: Matches | None) -> dict[bytes, bool]:
+    """Which rows or tombstones belong to a listing, each with whether its key is gone for the client.
+
+    Who has seen nothing of a partition holds nothing that could be gone.
+    """
+    seen = place.after.get(place.partition) if place.after is not None else None
+    found: dict[bytes, bool] = {}
+    for key, row in rows.items():
+        if seen is not None and row.offset <= seen:
+            continue
+        there = row.value is not None and (matches is None or matches(row.value))
+        if there or seen is not None:
+            found[key] = not there
+    return found
+
+
+def _with_news(place: Place | None) -> Place | None:
+    """The place, or the first one after it whose partition may hold what the client has not seen."""
+    while place is not None and place.after is not None:
+        seen = place.after.get(place.partition, -1)
+        if place.offsets[place.partition] > seen and not (place.gone and seen < 0):
+            return place
+        place = _following(place, len(place.offsets))
+    return place
+
+
+def _next(place: Place, cursor: int, partitions: int) -> Place | None:
+    if cursor:
+        return replace(place, cursor=cursor, sent=frozenset())
+    if place.after is not None and not place.gone:
+        return replace(place, gone=True, cursor=0, server="", sent=frozenset())
+    return _following(place, partitions)
+
+
+def _following(place: Place, partitions: int) -> Place | None:
+    if place.partition + 1 >= partitions:
+        return None
+    return replace(place, partition=place.partition + 1, gone=False, cursor=0, server="", sent=frozenset())
+
+
+def _check(place: Place, stored: Stored) -> None:
+    generation = stored.generation if stored.generation is not None else place.generation
+    if not stored.whole or generation != place.generation or (stored.offset or 0) < place.offsets[place.partition]:
+        raise Moved(place.partition, stored)

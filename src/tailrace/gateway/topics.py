@@ -1,0 +1,190 @@
+"""Events in: what clients write to the topics that are declared for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from tailrace.catalog import CatalogTopic
+from tailrace.gateway import examples
+from tailrace.gateway.event_records import FORMATS, MOST, Events, NotEvents, read_events
+from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.paths import decoded
+from tailrace.gateway.problems import RETRY_AFTER, Problem, unavailable
+from tailrace.gateway.views import loaded
+from tailrace.kafka.events_in import Full, Unwritten, Written
+
+JSON = "application/json"
+RECORDS = "application/vnd.tailrace.records+json"
+LARGEST = 4 * 1024 * 1024
+_LONGEST_ONCE = 200
+# Checking more than this is left to another thread.
+_MUCH = 16 * 1024
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes of topics."""
+    routes = APIRouter(tags=["topics"])
+
+    @routes.post(
+        "/topics/{topic}/events",
+        summary="Write events",
+        status_code=202,
+        response_class=Response,
+        response_model=None,
+        responses=examples.EVENTS_IN,
+        openapi_extra={"requestBody": examples.EVENTS_BODY},
+    )
+    async def write(
+        request: Request,
+        topic: Annotated[str, Path(description="The name of a topic or table.", examples=["ratings"])],
+        key: Annotated[
+            str | None, Query(description="The key of every event: which partition, and of a table which row.")
+        ] = None,
+        idempotency_key: Annotated[
+            str | None,
+            Header(
+                description="Tells this request from others: the record header `idempotency-key`, which "
+                '`.dedupe(header="idempotency-key")` knows a repetition by.',
+            ),
+        ] = None,
+    ) -> Response:
+        """Write an event, or an array of them, to a topic that is declared with `accept=True`.
+
+        Each is checked against the declared schema: where one is wrong, none is written. The answer comes when Kafka
+        has them, with partition and offset of each; `at_least=topic:partition:offset` in a lookup then waits until a
+        view has taken it in.
+        """
+        declared = _accepting(gateway, decoded(topic, "topic"))
+        wrapped = _wrapped(request.headers.get("content-type", ""))
+        if idempotency_key is not None and not 0 < len(idempotency_key) <= _LONGEST_ONCE:
+            raise _unusable("Idempotency-Key", f"1 to {_LONGEST_ONCE} characters", f"{len(idempotency_key)}")
+        body = await _body(request)
+        try:
+            if len(body) > _MUCH:
+                events = await asyncio.to_thread(
+                    read_events, declared, body, wrapped=wrapped, key=key, once=idempotency_key
+                )
+            else:
+                events = read_events(declared, body, wrapped=wrapped, key=key, once=idempotency_key)
+        except NotEvents as error:
+            expected = f"an event as JSON, or an array of 1 to {MOST} of them"
+            raise _unusable("body", expected, str(error)) from None
+        if events.problems:
+            raise _refused(declared, events)
+        if gateway.hub.draining:
+            raise unavailable("shutting down", "Send it again: another gateway takes it, or this one when it is back.")
+        try:
+            written = await gateway.events_in.write(events.records)
+        except Full:
+            raise unavailable(
+                "no room", "Send it again in a moment: nothing of it was written.", got="the queue to Kafka is full"
+            ) from None
+        return _answer(gateway, declared.name, written)
+
+    return routes
+
+
+def _accepting(gateway: Gateway, name: str) -> CatalogTopic:
+    known = loaded(gateway)
+    topic = known.topics.get(name)
+    accepting = sorted(one.name for one in known.topics.values() if one.accept)
+    if topic is None:
+        raise Problem(
+            404,
+            "unknown topic",
+            topic=name,
+            expected=accepting,
+            remedy="Take one of the expected topics, or declare this one with accept=True and start the pipeline.",
+        )
+    if not topic.accept:
+        raise Problem(
+            403,
+            "closed topic",
+            topic=name,
+            expected=accepting,
+            remedy="Declare it with accept=True and start the pipeline; other topics take no events from clients.",
+        )
+    taken = topic.format in FORMATS and topic.key_format in FORMATS and topic.columns
+    if not taken:
+        raise Problem(
+            501,
+            "unsupported format",
+            topic=name,
+            expected=f"values and keys in one of the formats {', '.join(FORMATS)}",
+            got=f"values: {topic.format}, keys: {topic.key_format}",
+            remedy="Write to this topic with a Kafka client.",
+        )
+    return topic
+
+
+def _wrapped(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind in (JSON, RECORDS):
+        return kind == RECORDS
+    # A page of any other site can make a browser send what forms send, but not this.
+    raise Problem(
+        415,
+        "unsupported media type",
+        expected=[JSON, RECORDS],
+        got=kind[:200] or "none",
+        remedy="Send the header Content-Type: application/json.",
+    )
+
+
+async def _body(request: Request) -> bytes:
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > LARGEST:
+            raise Problem(
+                413,
+                "body too long",
+                headers={"Connection": "close"},
+                expected=f"at most {LARGEST} bytes",
+                got="more",
+                remedy="Send fewer events at a time.",
+            )
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _unusable(what: str, expected: str, got: str) -> Problem:
+    return Problem(400, f"unusable {what}", expected=expected, got=got[:300], remedy="See /docs.")
+
+
+def _refused(topic: CatalogTopic, events: Events) -> Problem:
+    return Problem(
+        422,
+        "unusable events",
+        topic=topic.name,
+        problems=events.problems,
+        remedy="Correct them and send all again: none was written. /docs has the topic's schema.",
+    )
+
+
+def _answer(gateway: Gateway, topic: str, written: Sequence[Written | Unwritten]) -> Response:
+    failed = [one for one in written if isinstance(one, Unwritten)]
+    records = [
+        {"partition": one.partition, "offset": one.offset}
+        if isinstance(one, Written)
+        else {"error": one.error, "unsure": one.unsure}
+        for one in written
+    ]
+    gateway.metrics.events_in(len(written) - len(failed), len(failed))
+    if not failed:
+        return JSONResponse({"topic": topic, "records": records}, 202, {"Cache-Control": "no-store"})
+    retry = all(one.retry for one in failed)
+    raise Problem(
+        503 if retry else 502,
+        "not all written" if len(failed) < len(written) else "not written",
+        headers=RETRY_AFTER if retry else None,
+        topic=topic,
+        records=records,
+        remedy="Send those with an error again. One that is `unsure` may be in Kafka already: an Idempotency-Key and "
+        '.dedupe(header="idempotency-key") make a repetition harmless.',
+    )

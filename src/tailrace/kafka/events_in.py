@@ -1,0 +1,139 @@
+"""Events in: records that clients of a gateway write. Each is told only what the brokers have acknowledged.
+
+The producer is idempotent, and waits for all replicas. Its queue is bounded: where it is full nothing of a request is
+written. A record that was not acknowledged in time may have been written all the same; its client is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from tailrace.kafka.complaints import complaints
+from tailrace.kafka.delivery import Outgoing
+
+# A record that has not been acknowledged after as many seconds is given up: its client has waited long enough.
+TIMEOUT = 5.0
+# What Kafka takes as one record by default, less what its envelope needs.
+LARGEST = 990_000
+_MOST = 10_000
+_MOST_KILOBYTES = 65_536
+
+
+@dataclass(frozen=True)
+class Written:
+    """A record is in Kafka, here."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """A record was not acknowledged: why, whether it may be there all the same, and whether to try again."""
+
+    error: str
+    unsure: bool
+    retry: bool
+
+
+class Full(Exception):
+    """The queue has no room for a request; nothing of it was written."""
+
+
+class EventsIn:
+    """Writes records for the tasks of one event loop. Nothing is opened before it is used."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._producer: Producer | None = None
+        self._closing = threading.Event()
+        self._serving: threading.Thread | None = None
+
+    async def write(self, records: Sequence[Outgoing]) -> list[Written | Unwritten]:
+        """Write records, in their order; returns what became of each. Raises Full before the first is written."""
+        producer = self._open()
+        if len(producer) + len(records) > _MOST:
+            raise Full
+        loop = asyncio.get_running_loop()
+        return await asyncio.gather(*(self._put(producer, record, loop) for record in records))
+
+    def close(self) -> None:
+        """Close the connection; what was not acknowledged is given up."""
+        self._closing.set()
+        if self._serving is not None:
+            self._serving.join()
+        self._producer = self._serving = None
+
+    def _put(
+        self, producer: Producer, record: Outgoing, loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Future[Written | Unwritten]:
+        future: asyncio.Future[Written | Unwritten] = loop.create_future()
+
+        def settle(result: Written | Unwritten) -> None:
+            # Who asked may be gone.
+            if not future.done():
+                future.set_result(result)
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            result = self._failed(error) if error is not None else Written(message.partition() or 0, _offset(message))
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(settle, result)
+
+        try:
+            producer.produce(
+                record.topic,
+                record.value,
+                key=record.key,
+                headers=record.headers,  # type: ignore[arg-type]
+                on_delivery=delivered,
+            )
+        except BufferError:
+            settle(Unwritten("the queue of the gateway is full", unsure=False, retry=True))
+        except KafkaException as error:
+            settle(self._failed(error.args[0]))
+        return future
+
+    def _failed(self, error: KafkaError) -> Unwritten:
+        if error.fatal():
+            # Nothing can be written with it any more: the next request gets a new one.
+            self._producer = None
+        silent = error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError.REQUEST_TIMED_OUT)
+        text = f"Kafka did not acknowledge it within {TIMEOUT:.0f} s" if silent else error.str()
+        return Unwritten(text, unsure=silent, retry=silent or error.retriable() or error.fatal())
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            producer = self._producer = Producer(
+                {
+                    "bootstrap.servers": self._servers,
+                    # As Kafka's own clients: the same key goes to the same partition, whoever writes it.
+                    "partitioner": "murmur2_random",
+                    "acks": "all",
+                    "enable.idempotence": True,
+                    "linger.ms": 2,
+                    "message.timeout.ms": int(TIMEOUT * 1000),
+                    "queue.buffering.max.messages": _MOST,
+                    "queue.buffering.max.kbytes": _MOST_KILOBYTES,
+                    "log_level": 0,
+                    "error_cb": complaints("events in"),
+                }
+            )
+            self._serving = threading.Thread(target=self._serve, args=(producer,), name="events-in", daemon=True)
+            self._serving.start()
+        return self._producer
+
+    def _serve(self, producer: Producer) -> None:
+        """Call back what was delivered, as long as the producer is in use or has something under way."""
+        while not self._closing.is_set() and (self._producer is producer or len(producer)):
+            producer.poll(0.1)
+
+
+def _offset(message: Message) -> int:
+    found = message.offset()
+    return found if found is not None else -1

@@ -1,0 +1,60 @@
+"""Scans of a partition: its rows, or its tombstones, some at a time.
+
+A scan that runs to its end gives everything that was there from its beginning to its end, some of it perhaps twice;
+what comes or goes meanwhile it may give or not. Each batch says how far the partition was at that moment: who sees
+another generation there than before has left the rows that the scan began with.
+A cursor means something to the server process that gave it: another one, after a restart or a failover, has the same
+rows in another order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from redis.exceptions import NoPermissionError
+
+from tailrace.store.async_servers import AsyncServers
+from tailrace.store.keys import partition_keys
+from tailrace.store.row import Row, unpack
+from tailrace.store.stored import FIELDS, Stored
+from tailrace.store.stored import stored as stored_of
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows or tombstones by key, and how far the partition was; `cursor` leads to the next batch, 0 after the last."""
+
+    rows: dict[bytes, Row]
+    cursor: int
+    stored: Stored
+
+
+class Scanning:
+    """Scans partitions. Every method raises Unavailable when it fails."""
+
+    def __init__(self, servers: AsyncServers, prefix: str) -> None:
+        self._servers = servers
+        self._prefix = prefix
+
+    async def batch(
+        self, view: str, partition: int, lineage: str, *, gone: bool = False, cursor: int = 0, count: int = 100
+    ) -> Batch:
+        """About `count` rows, or tombstones, from a cursor on; a small hash comes whole."""
+        names = partition_keys(self._prefix, view, partition)
+        async with self._servers.at(names.position) as redis:
+            pipeline = redis.pipeline(transaction=True)
+            pipeline.hmget(cast(str, names.position), FIELDS)
+            pipeline.hscan(cast(str, names.gone if gone else names.rows), cursor, count=count)
+            position, (following, found) = await pipeline.execute()
+        return Batch({key: unpack(row) for key, row in found.items()}, int(following), stored_of(position, lineage))
+
+    async def server(self, view: str, partition: int) -> str:
+        """Which server process holds a partition; empty where this user may not ask for that."""
+        name = partition_keys(self._prefix, view, partition).position
+        async with self._servers.at(name) as redis:
+            try:
+                found = await redis.info("server")
+            except NoPermissionError:
+                return ""
+        return str(found.get("run_id", ""))[:8]
