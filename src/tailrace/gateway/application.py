@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from tailrace import __version__
-from tailrace.gateway import examples, following, listings, sockets, topics, views
+from tailrace.gateway import documents, examples, following, listings, sockets, topics, views
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.problems import answer_in_json
 from tailrace.gateway.readiness import readiness
@@ -69,6 +69,7 @@ def application(gateway: Gateway) -> FastAPI:
     app.router.routes.extend(sockets.routes(gateway))
     _add_operations(app, gateway)
     _add_docs(app)
+    documents.add(app, gateway)
     return app
 
 

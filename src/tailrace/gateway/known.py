@@ -79,6 +79,7 @@ class Known:
 
     def __init__(self) -> None:
         self.views: Mapping[str, KnownView] = {}
+        self.catalog: Catalog | None = None
         self.topics: Mapping[str, CatalogTopic] = {}
         self.progress: Mapping[str, Progress] = {}
         self.loaded = False
@@ -106,6 +107,8 @@ class Known:
         if views != self.views:
             log.info("catalog=loaded views=%s changed=%s", ",".join(sorted(views)), ",".join(sorted(changed)) or "-")
         self.views, self.progress = views, {one.view: one for one in progress}
+        if catalog != self.catalog:
+            self.catalog = catalog
         self.topics = catalog.topics
         self.loaded, self.problem = True, None
         return changed

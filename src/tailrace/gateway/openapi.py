@@ -1,0 +1,200 @@
+"""The OpenAPI document: the general routes, made concrete for every view, feed and topic of the catalog.
+
+Where no catalog is known yet, the routes stand as they are: `/views/{view}/{key}`. With one, each view has paths of its
+own, with the types of its key and its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
+from urllib.parse import quote
+
+from tailrace.catalog import Catalog, CatalogTopic, CatalogView, Column
+from tailrace.gateway import samples
+from tailrace.gateway.spark_types import SparkType, read, row_schema, schema
+
+Json = dict[str, Any]
+
+# Words of paths that a name takes the place of, and what they name.
+_VIEW, _FEED, _TOPIC = "{view}", "{feed}", "{topic}"
+
+
+def document(general: Mapping[str, Any], catalog: Catalog | None) -> Json:
+    """The document of an app whose routes in general are these."""
+    found: Json = deepcopy(dict(general))
+    if catalog is None:
+        return found
+    schemas = found.setdefault("components", {}).setdefault("schemas", {})
+    tags = found.setdefault("tags", [])
+    paths: Json = {}
+    for path, item in found["paths"].items():
+        if _VIEW in path:
+            for view in catalog.views.values():
+                paths[path.replace(_VIEW, quote(view.name))] = _of(item, "view", view.name, _view_adapter(view))
+        elif _FEED in path:
+            for feed in catalog.feeds.values():
+                paths[path.replace(_FEED, quote(feed.name))] = _of(item, "feed", feed.name, _as_it_is)
+        elif _TOPIC in path:
+            for topic in catalog.topics.values():
+                if topic.accept:
+                    adapter = _topic_adapter(topic)
+                    paths[path.replace(_TOPIC, quote(topic.name))] = _of(item, "topic", topic.name, adapter)
+        else:
+            paths[path] = item
+    found["paths"] = paths
+    for view in catalog.views.values():
+        schemas[row_name(view.name)] = view_schema(view)
+        tags.append({"name": f"view {view.name}", "description": _summary(view)})
+    for feed in catalog.feeds.values():
+        schemas[event_name(feed.name)] = row_schema(columns_of(feed.key, feed.columns))
+        tags.append({"name": f"feed {feed.name}"})
+    for topic in catalog.topics.values():
+        if topic.accept and topic.columns:
+            schemas[event_name(topic.name)] = topic_schema(topic)
+            tags.append({"name": f"topic {topic.name}"})
+    return found
+
+
+def view_schema(view: CatalogView) -> Json:
+    """The JSON schema of a view's rows."""
+    columns = columns_of(view.key, view.columns)
+    held = row_schema(columns, never_null=[column.name for column in view.key])
+    return {**held, "examples": [samples.row(columns)]}
+
+
+def topic_schema(topic: CatalogTopic) -> Json:
+    """The JSON schema of the events that a topic takes."""
+    if topic.format != "json":
+        return schema(read(topic.columns[0].type))
+    key = topic.key if topic.key_format == "json" else tuple(Column(n, topic.key[0].type) for n in topic.key_columns)
+    named = [column for column in key if column.name in topic.key_columns]
+    columns = columns_of(topic.columns, tuple(named))
+    return {**row_schema(columns), "examples": [samples.row(columns)]}
+
+
+def columns_of(first: tuple[Column, ...], others: tuple[Column, ...]) -> tuple[Column, ...]:
+    """All columns of a row, each once."""
+    names = {column.name for column in first}
+    return (*first, *(column for column in others if column.name not in names))
+
+
+def row_name(view: str) -> str:
+    """The name of a view's schema."""
+    return f"{view}.row"
+
+
+def event_name(name: str) -> str:
+    """The name of the schema of a feed's or a topic's events."""
+    return f"{name}.event"
+
+
+def page_schema(view: str) -> Json:
+    """The JSON schema of a page of a listing."""
+    row = {"$ref": f"#/components/schemas/{row_name(view)}"}
+    return {
+        "type": "object",
+        "required": ["rows", "position", "as_of", "next"],
+        "additionalProperties": False,
+        "properties": {
+            "reset": {
+                "type": "object",
+                "description": "Where `after` can't be honoured: these are all rows.",
+                "required": ["reason", "message"],
+                "properties": {"reason": {"type": "string"}, "message": {"type": "string"}},
+            },
+            "rows": {"type": "array", "items": row},
+            "gone": {"type": "array", "items": {"type": "object"}, "description": "With `after`: keys, as columns."},
+            "position": {"type": "string"},
+            "as_of": {"type": ["integer", "null"], "description": "When the view was complete, in ms since 1970."},
+            "next": {"type": ["string", "null"], "description": "`page` of the next page; null after the last."},
+        },
+    }
+
+
+_Adapter = Callable[[Json], None]
+
+
+def _of(item: Mapping[str, Any], what: str, name: str, adapt: _Adapter) -> Json:
+    """What a path of the general document is for one view, feed or topic."""
+    found: Json = deepcopy(dict(item))
+    for method, operation in found.items():
+        if not isinstance(operation, dict):
+            continue
+        operation["parameters"] = [one for one in operation.get("parameters", []) if one.get("name") != what]
+        operation["operationId"] = f"{operation.get('operationId', method)}-{name}"
+        operation["tags"] = [f"{what} {name}"]
+        adapt(operation)
+    return found
+
+
+def _as_it_is(_: Json) -> None:
+    """Leave an operation as it is in general."""
+
+
+def _view_adapter(view: CatalogView) -> _Adapter:
+    key = {**key_schema(view), "examples": [samples.key(view.key)]}
+
+    def adapt(operation: Json) -> None:
+        listing = not any(one["name"] == "key" and one["in"] == "path" for one in operation["parameters"])
+        for parameter in operation["parameters"]:
+            if parameter["name"] == "key" and parameter["in"] == "path":
+                parameter["schema"] = key
+                parameter.pop("example", None)
+        content = operation["responses"].get("200", {}).get("content", {}).get("application/json")
+        if content is not None:
+            content["schema"] = (
+                page_schema(view.name) if listing else {"$ref": f"#/components/schemas/{row_name(view.name)}"}
+            )
+            content.pop("examples", None)
+            row = samples.row(columns_of(view.key, view.columns))
+            content["example"] = {**samples.PAGE, "rows": [row]} if listing else row
+
+    return adapt
+
+
+def key_schema(view: CatalogView) -> Json:
+    """What a key is in a path: the value of one column, or a JSON array of several as text."""
+    if len(view.key) > 1:
+        return {"type": "string", "description": f"A JSON array of {', '.join(c.name for c in view.key)}."}
+    return schema(read(view.key[0].type))
+
+
+def _topic_adapter(topic: CatalogTopic) -> _Adapter:
+    def adapt(operation: Json) -> None:
+        content = operation.get("requestBody", {}).get("content", {})
+        if not topic.columns:
+            return
+        event = {"$ref": f"#/components/schemas/{event_name(topic.name)}"}
+        sample = samples.value(read(topic.columns[0].type)) if topic.format != "json" else samples.row(topic.columns)
+        for kind, held in content.items():
+            held.pop("examples", None)
+            if kind == "application/json":
+                one, held["example"] = event, sample
+            else:
+                one, held["example"] = _wrapped(event, topic), [{"key": samples.key(topic.key), "value": sample}]
+            several = {"type": "array", "items": one, "minItems": 1, "maxItems": 1000}
+            held["schema"] = {"anyOf": [one, several]}
+
+    return adapt
+
+
+def _wrapped(event: Json, topic: CatalogTopic) -> Json:
+    fields = SparkType("struct", tuple((column.name, read(column.type)) for column in topic.key))
+    key = schema(fields) if topic.key_format == "json" else schema(read(topic.key[0].type if topic.key else "string"))
+    return {
+        "type": "object",
+        "required": ["value"],
+        "additionalProperties": False,
+        "properties": {
+            "key": key,
+            "value": event,
+            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+    }
+
+
+def _summary(view: CatalogView) -> str:
+    columns = columns_of(view.key, view.columns)
+    return ", ".join(f"`{column.name}` {column.type}" for column in columns)
