@@ -49,7 +49,6 @@ def router(gateway: Gateway) -> APIRouter:
             Header(
                 description="`wait=N`: wait up to N seconds (60 at most) for another row than the one that "
                 "`If-None-Match` names or, without it, for a row to be there.",
-                examples=["wait=30"],
             ),
         ] = None,
         at_least: Annotated[

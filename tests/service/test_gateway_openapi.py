@@ -1,0 +1,94 @@
+"""The documents of a running gateway: they follow the catalog, and every answer is one that they name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+
+from gateway_process import GatewayProcess, Store, view
+from running import eventually
+from tailrace.catalog import Catalog, CatalogTopic, Column
+from tailrace.dev.broker import Broker
+from tailrace.dev.redis_server import RedisServer
+
+APP = "test-gateway-openapi"
+COLUMNS = (Column("rating", "double"), Column("tags", "array<string>"), Column("seen_at", "timestamp"))
+KEY = (Column("movie_id", "bigint"),)
+
+
+@pytest.fixture(scope="module")
+def store(redis_server: RedisServer) -> Store:
+    averages = replace(view("averages"), columns=COLUMNS, sources={"ratings": "id"})
+    store = Store(redis_server.url, APP, averages, view("names", "name string, day date"))
+    topic = CatalogTopic(f"{APP}-ratings", "json", (*KEY, *COLUMNS), key=(Column("", "string"),), accept=True)
+    store.catalog = Catalog(APP, store.catalog.views, topics={topic.name: topic})
+    store.begin()
+    store.publish_catalog()
+    for number in range(20):
+        value = {"movie_id": number, "rating": number / 2, "tags": ["a"], "seen_at": None}
+        store.put("averages", str(number), 1, json.dumps(value).encode())
+    return store
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    redis_server: RedisServer, broker: Broker, store: Store, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    process = GatewayProcess(tmp_path_factory.mktemp("gateway"), redis_server.url, APP, kafka=broker.address)
+    process.wait_ready()
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="module")
+def api(gateway: GatewayProcess) -> Any:
+    """The gateway's requests, but for those whose answers have no end."""
+    found = schemathesis.openapi.from_url(f"{gateway.url}/openapi.json")
+    return found.exclude(path_regex="(/events|/ws)$", method="GET").exclude(path_regex="^/docs")
+
+
+requests = schemathesis.pytest.from_fixture("api")
+
+
+@requests.parametrize()
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_answer_is_one_that_the_document_names(case: schemathesis.Case) -> None:
+    case.call_and_validate(
+        checks=[
+            schemathesis.checks.not_a_server_error,
+            schemathesis.checks.CHECKS.get_one("status_code_conformance"),
+            schemathesis.checks.CHECKS.get_one("content_type_conformance"),
+            schemathesis.checks.CHECKS.get_one("response_schema_conformance"),
+        ],
+        timeout=20,
+    )
+
+
+def test_rows_and_pages_are_what_the_document_says(gateway: GatewayProcess) -> None:
+    document = gateway.get("/openapi.json").json()
+    for path, url in (("/views/averages/{key}", "/views/averages/7"), ("/views/averages", "/views/averages?limit=3")):
+        held = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        found = jsonschema_rs.validator_for({**held, "components": document["components"]})
+        answer = gateway.get(url).json()
+        assert [str(error) for error in found.iter_errors(answer)] == []
+        assert not found.is_valid({**answer, "other": 1})
+
+
+def test_the_documents_follow_the_catalog(gateway: GatewayProcess, store: Store) -> None:
+    assert "/views/later/{key}" not in gateway.get("/openapi.json").json()["paths"]
+    known = store.catalog
+    store.catalog = Catalog(APP, {**known.views, "later": view("later")}, topics=known.topics)
+    store.publish_catalog()
+    eventually(lambda: "/views/later/{key}" in gateway.get("/openapi.json").json()["paths"], "the document follows")
+    channels = gateway.get("/asyncapi.json").json()["channels"]
+    assert channels["later.key"]["address"] == "/views/later/{key}/events"
+    store.catalog = known
+    store.publish_catalog()
+    eventually(lambda: "/views/later/{key}" not in gateway.get("/openapi.json").json()["paths"], "it follows back")

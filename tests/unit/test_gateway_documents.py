@@ -1,0 +1,120 @@
+"""The documents of the API, made from a catalog."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from tailrace.catalog import Catalog, CatalogFeed, CatalogTopic, CatalogView, Column
+from tailrace.gateway import asyncapi, openapi
+
+KEY = (Column("movie_id", "bigint"),)
+ROW = (Column("rating", "double"), Column("tags", "array<struct<name:string,at:timestamp>>"))
+CATALOG = Catalog(
+    "movies",
+    {
+        "averages": CatalogView("averages", "averages", "1", 2, 1, KEY, ROW, {}),
+        "hours": CatalogView("hours", "hours", "2", 2, 1, (*KEY, Column("window_start", "timestamp")), ROW, {}),
+    },
+    {"notices": CatalogFeed("notices", "notices", "3", 2, 1, (Column("client_id", "string"),), ROW, {})},
+    topics={
+        "ratings": CatalogTopic("ratings", "json", (*KEY, *ROW), key=(Column("", "string"),), accept=True),
+        "closed": CatalogTopic("closed", "json", ()),
+    },
+)
+GENERAL: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "t", "version": "1"},
+    "paths": {
+        "/views/{view}/{key}": {
+            "get": {
+                "operationId": "look",
+                "parameters": [
+                    {"name": "view", "in": "path", "required": True, "schema": {"type": "string"}},
+                    {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}},
+                ],
+                "responses": {"200": {"description": "d", "content": {"application/json": {"schema": {}}}}},
+            }
+        },
+        "/topics/{topic}/events": {
+            "post": {
+                "parameters": [{"name": "topic", "in": "path", "required": True, "schema": {"type": "string"}}],
+                "requestBody": {"content": {"application/json": {"schema": {}}}},
+                "responses": {"202": {"description": "d"}},
+            }
+        },
+        "/health/live": {"get": {"responses": {"200": {"description": "d"}}}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def official() -> Any:
+    """What AsyncAPI publishes as the schema of its documents."""
+    path = Path(__file__).parent.parent / "schemas" / "asyncapi-3.0.0.json.gz"
+    return jsonschema_rs.validator_for(json.loads(gzip.decompress(path.read_bytes())))
+
+
+@pytest.mark.parametrize("catalog", [CATALOG, Catalog("movies", {}), None], ids=["views", "empty", "none"])
+def test_the_asyncapi_document_is_one_by_its_official_schema(official: Any, catalog: Catalog | None) -> None:
+    document = asyncapi.document("movies", "1.0", "localhost:8080", catalog)
+    assert [str(error) for error in official.iter_errors(document)] == []
+    broken = {**document, "operations": {"x": {"action": "sends"}}}
+    assert not official.is_valid(broken), "the schema is the one that looks at operations"
+
+
+def test_every_reference_of_the_asyncapi_document_leads_somewhere() -> None:
+    document = asyncapi.document("movies", "1.0", "localhost:8080", CATALOG)
+    _resolve_all(document, document)
+    addresses = {channel["address"] for channel in document["channels"].values()}
+    assert addresses == {
+        "/views/averages/{key}/events",
+        "/views/averages/events",
+        "/views/hours/{key}/events",
+        "/views/hours/events",
+        "/feeds/notices/{client}/events",
+        "/ws",
+    }
+
+
+def test_every_view_and_topic_has_a_path_of_its_own_with_its_types() -> None:
+    document = openapi.document(GENERAL, CATALOG)
+    _resolve_all(document, document)
+    assert set(document["paths"]) == {
+        "/views/averages/{key}",
+        "/views/hours/{key}",
+        "/topics/ratings/events",
+        "/health/live",
+    }
+    look = document["paths"]["/views/averages/{key}"]["get"]
+    assert [one["name"] for one in look["parameters"]] == ["key"]
+    assert look["parameters"][0]["schema"]["type"] == "integer"
+    assert document["paths"]["/views/hours/{key}"]["get"]["parameters"][0]["schema"]["type"] == "string"
+    row = document["components"]["schemas"]["averages.row"]
+    assert row["required"] == ["movie_id"] and set(row["properties"]) == {"movie_id", "rating", "tags"}
+    content = look["responses"]["200"]["content"]["application/json"]
+    assert jsonschema_rs.validator_for(row).is_valid(content["example"])
+    ids = [one["operationId"] for item in document["paths"].values() for one in item.values() if "operationId" in one]
+    assert len(ids) == len(set(ids))
+
+
+def test_without_a_catalog_the_paths_are_the_general_ones() -> None:
+    assert openapi.document(GENERAL, None) == GENERAL
+
+
+def _resolve_all(found: Any, document: Any) -> None:
+    if isinstance(found, dict):
+        if "$ref" in found:
+            at = document
+            for part in found["$ref"].removeprefix("#/").split("/"):
+                at = at[part]
+        for one in found.values():
+            _resolve_all(one, document)
+    elif isinstance(found, list):
+        for one in found:
+            _resolve_all(one, document)
