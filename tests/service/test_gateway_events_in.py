@@ -18,6 +18,7 @@ from tailrace.catalog import Catalog, CatalogTopic, Column
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.gateway.topics import LARGEST, RECORDS
+from tailrace.kafka.topics import Topics
 
 COLUMNS = (Column("movie_id", "bigint"), Column("rating", "double"), Column("tags", "array<string>"))
 
@@ -43,6 +44,9 @@ def fresh() -> str:
 def gateway(
     redis_server: RedisServer, broker: Broker, fresh: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:
+    admin = Topics(broker.address)
+    for name in topics(fresh):
+        admin.create(name, partitions=2, replication=1, config={})
     process = _gateway(redis_server, broker.address, fresh, tmp_path_factory.mktemp("gateway"))
     yield process
     process.close()

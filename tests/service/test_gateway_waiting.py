@@ -20,6 +20,7 @@ from running import eventually
 from tailrace.catalog import PROGRESS_RECORDS, CatalogView, Progress
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.topics import Topics
 
 
 @pytest.fixture
@@ -165,6 +166,7 @@ def counted(fresh: str) -> CatalogView:
 @pytest.fixture
 def own(redis_server: RedisServer, broker: Broker, fresh: str) -> Store:
     """A view that tells by its rows what it has taken in, and one that tells at the end of a batch."""
+    Topics(broker.address).create(f"c-{fresh}", partitions=1, replication=1, config={})
     producer = Producer({"bootstrap.servers": broker.address})
     producer.produce(f"c-{fresh}", b"{}", key=b"k")
     assert producer.flush(30) == 0
