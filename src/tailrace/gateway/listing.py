@@ -40,13 +40,13 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Asked:
-    """What a client asks for; `filter` is a query of its rights, which holds beside its own."""
+    """What a client asks for; `restriction` is what its rights add to every query."""
 
     where: str | None = None
     limit: int = LIMIT
     page: str | None = None
     after: str | None = None
-    filter: str | None = None
+    restriction: Predicate | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ class _Standing:
 
 async def list_rows(gateway: Gateway, view: KnownView, asked: Asked, if_none_match: str | None) -> Response:
     """A page of a listing, or 304 where the client has it; raises a Problem where it can't be had."""
-    predicates = [await _parsed(text, view) for text in (asked.where, asked.filter) if text]
+    predicates = [await _parsed(asked.where, view)] if asked.where else []
+    if asked.restriction is not None:
+        predicates.append(asked.restriction)
     clock = any(predicate.clock for predicate in predicates)
     bound = "\0".join((view.lineage, asked.after or "", *(predicate.digest for predicate in predicates)))
     try:
@@ -116,7 +118,7 @@ async def _begin(
         return standing, place, None
     if not asked.after:
         return standing, Place(standing.generation, standing.offsets), None
-    if asked.filter:
+    if asked.restriction is not None:
         come: Since | Reset = Reset(
             "rights", "what has gone is told only to who may see every row: here are all that you may see"
         )
@@ -181,7 +183,7 @@ def _matches(view: KnownView, predicates: Sequence[Predicate]) -> Matches | None
 
     def matches(value: bytes) -> bool:
         row = decode(value)
-        return all(predicate.matches(row, now) for predicate in predicates)
+        return isinstance(row, dict) and all(predicate.matches(row, now) for predicate in predicates)
 
     return matches
 

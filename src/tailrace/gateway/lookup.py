@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.problems import Problem, unavailable
 from tailrace.position import Position
+from tailrace.queries import Predicate, row_decoder
 from tailrace.store.reader import Held, Unavailable
 from tailrace.store.row import Row
 
@@ -23,12 +25,14 @@ async def look_up(
     view: KnownView,
     key: bytes,
     if_none_match: str | None = None,
+    restriction: Predicate | None = None,
     *,
     wait: int | None = None,
     at_least: Sequence[str] = (),
 ) -> Response:
     """The row, or 304 where the client has it; raises a Problem where there is none, or nobody can know.
 
+    restriction: what a row must match to be there for this client.
     wait: for how many seconds to wait for another answer than 304 or, without `if_none_match`, than 404.
     at_least: records of source topics that the view must have taken in; the answer waits for that instead.
     """
@@ -36,25 +40,33 @@ async def look_up(
         if at_least:
             held = await _taken_in(gateway, view, key, at_least, WAIT if wait is None else wait)
         elif wait:
-            held = await _changed(gateway, view, key, if_none_match, wait)
+            held = await _changed(gateway, view, key, if_none_match, restriction, wait)
         else:
             held = await gateway.reads.held(view, key)
     except Unavailable as error:
         raise out_of_reach(error) from None
     headers = {"Preference-Applied": f"wait={wait}"} if wait is not None else {}
-    return _answer(view, key, held, if_none_match, headers)
+    return _answer(view, key, held, if_none_match, restriction, headers)
 
 
-async def _changed(gateway: Gateway, view: KnownView, key: bytes, if_none_match: str | None, wait: int) -> Held:
+async def _changed(
+    gateway: Gateway,
+    view: KnownView,
+    key: bytes,
+    if_none_match: str | None,
+    restriction: Predicate | None,
+    wait: int,
+) -> Held:
     partition = view.partition(key)
 
     def news(held: Held) -> bool:
         row = held.row
         if not held.whole:
             return True
-        if if_none_match is None:
-            return row is not None and row.value is not None
-        return row is None or row.value is None or not matches(if_none_match, etag(view, partition, row))
+        there = row is not None and row.value is not None and seen(row, view, restriction)
+        if row is None or not there or if_none_match is None:
+            return there is (if_none_match is None)
+        return not matches(if_none_match, etag(view, partition, row))
 
     return await gateway.waits.until(view, key, lambda: gateway.reads.held(view, key), news, wait)
 
@@ -67,7 +79,14 @@ async def _taken_in(gateway: Gateway, view: KnownView, key: bytes, at_least: Seq
     return held
 
 
-def _answer(view: KnownView, key: bytes, held: Held, if_none_match: str | None, headers: Mapping[str, str]) -> Response:
+def _answer(
+    view: KnownView,
+    key: bytes,
+    held: Held,
+    if_none_match: str | None,
+    restriction: Predicate | None,
+    headers: Mapping[str, str],
+) -> Response:
     if not held.whole:
         raise unavailable(
             "being restored",
@@ -77,7 +96,7 @@ def _answer(view: KnownView, key: bytes, held: Held, if_none_match: str | None, 
             target=held.target,
         )
     row = held.row
-    if row is None or row.value is None:
+    if row is None or row.value is None or not seen(row, view, restriction):
         columns = [column.name for column in view.key]
         raise Problem(
             404,
@@ -100,6 +119,14 @@ def out_of_reach(error: Unavailable) -> Problem:
     return unavailable(
         "Redis is unavailable", "Ask again in a moment; if it lasts, see whether Redis runs.", got=str(error)[:200]
     )
+
+
+def seen(row: Row, view: KnownView, restriction: Predicate | None) -> bool:
+    """Whether the rights of a client let it see a row; one that they do not is as if it were not there."""
+    if restriction is None or row.value is None:
+        return True
+    found = row_decoder(view.columns)(row.value)
+    return isinstance(found, dict) and restriction.matches(found, int(time.time() * 1000))
 
 
 def etag(view: KnownView, partition: int, row: Row) -> str:

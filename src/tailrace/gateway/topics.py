@@ -76,6 +76,8 @@ def router(gateway: Gateway) -> APIRouter:
             raise _unusable("body", expected, str(error)) from None
         if events.problems:
             raise _refused(declared, events)
+        if not gateway.events_in.served:
+            raise unavailable("no Kafka", "Start the gateway with --kafka.", expected="a gateway that knows Kafka")
         if gateway.hub.draining:
             raise unavailable("shutting down", "Send it again: another gateway takes it, or this one when it is back.")
         try:

@@ -22,6 +22,8 @@ class Ends:
 
     def end(self, topic: str, partition: int) -> int:
         """The offset that the next record of a partition gets; raises Unreachable where Kafka does not say."""
+        if not self._servers:
+            raise Unreachable("this process was told of no Kafka: see --kafka")
         with self._lock:
             if self._consumer is None:
                 self._consumer = Consumer(

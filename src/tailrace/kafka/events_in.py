@@ -55,6 +55,11 @@ class EventsIn:
         self._closing = threading.Event()
         self._serving: threading.Thread | None = None
 
+    @property
+    def served(self) -> bool:
+        """Whether there is a Kafka to write to."""
+        return bool(self._servers)
+
     async def write(self, records: Sequence[Outgoing]) -> list[Written | Unwritten]:
         """Write records, in their order; returns what became of each. Raises Full before the first is written."""
         producer = self._open()
