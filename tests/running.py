@@ -96,6 +96,7 @@ class Tailrace:
     def start_gateway(self) -> None:
         """Start the gateway, at the same port each time."""
         command = [sys.executable, "-m", "tailrace", "gateway", self.app, "--redis", self.redis.url]
+        command += ["--kafka", self.broker.address]
         self._health["gateway"] = f"{self.url}/health/ready"
         self._begin("gateway", [*command, "--port", str(self._gateway_port)])
 

@@ -8,7 +8,6 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
 
 from tailrace.catalog import CatalogTopic
 from tailrace.gateway import json_spans
@@ -57,7 +56,7 @@ def read_events(
     if not 0 < len(found) <= MOST:
         raise NotEvents(f"{len(found)} events")
     kinds, events = _Kinds.of(topic), Events()
-    given = Span(_named_key(topic, key), json.dumps(key)) if key is not None else None
+    given = _named_key(topic, key) if key is not None else None
     for number, event in enumerate(found):
         headers: Headers = []
         if once is not None:
@@ -107,7 +106,7 @@ def _record(kinds: _Kinds, event: Span, key: Span | None, headers: Headers, *, w
         key, headers = own or key, [*more, *headers]
     wrong = list(_value_problems(kinds, event.value))
     if key is None and topic.key_columns:
-        key = _key_within(topic, event.value)
+        key = _key_within(topic, event)
         if key is None:
             columns = " and ".join(topic.key_columns)
             wrong.append(Mismatch("key", f"a key: the parameter `key`, or {columns} in the event", "none"))
@@ -148,24 +147,26 @@ def _value_problems(kinds: _Kinds, value: object) -> Iterator[Mismatch]:
         yield Mismatch("", "an event", "null, which deletes a key of a table; this is a topic")
 
 
-def _key_within(topic: CatalogTopic, value: object) -> Span | None:
+def _key_within(topic: CatalogTopic, event: Span) -> Span | None:
     """The key of a table's event that holds the key's columns."""
+    value = event.value
     if not isinstance(value, dict) or not all(value.get(name) is not None for name in topic.key_columns):
         return None
-    if topic.key_format == "json":
-        held = {name: value[name] for name in topic.key_columns}
-        return Span(held, json.dumps(held, separators=(",", ":"), ensure_ascii=False, default=float))
-    return Span(value[topic.key_columns[0]], "")
+    if topic.key_format != "json":
+        return Span(value[topic.key_columns[0]], "")
+    members = json_spans.members(event.text)
+    parts = (f"{json.dumps(name)}:{members[name].text}" for name in topic.key_columns)
+    return Span({name: value[name] for name in topic.key_columns}, "{" + ",".join(parts) + "}")
 
 
-def _named_key(topic: CatalogTopic, text: str) -> Any:
+def _named_key(topic: CatalogTopic, text: str) -> Span:
     """The key that the parameter `key` names."""
     if topic.key_format in ("string", "bytes"):
-        return text
+        return Span(text, "")
     try:
-        return json_spans.whole(text).value
+        return json_spans.whole(text)
     except ValueError:
-        return text
+        return Span(text, "")
 
 
 def _encoded(format: str, span: Span) -> bytes | None:
@@ -174,7 +175,7 @@ def _encoded(format: str, span: Span) -> bytes | None:
     if value is None:
         return None
     if format == "json":
-        return (span.text or json.dumps(value)).encode()
+        return span.text.encode()
     if format == "string":
         return str(value).encode("utf-8", "surrogatepass")
     if format == "long":

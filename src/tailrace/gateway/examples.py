@@ -94,6 +94,11 @@ LISTING: dict[int | str, dict[str, Any]] = {
         },
     ),
     404: _json("There is no such view.", _UNKNOWN_VIEW),
+    414: _LONG,
+    422: _json(
+        "A parameter is not what it must be.",
+        {"error": "invalid request", "problems": [{"where": "query.limit", "expected": "…"}], "remedy": "…"},
+    ),
     410: _json(
         "The view was built anew: ask for the first page.",
         {"error": "outdated page", "view": "rating-averages", "remedy": "…"},

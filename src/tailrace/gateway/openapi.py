@@ -125,6 +125,8 @@ def _of(item: Mapping[str, Any], what: str, name: str, adapt: _Adapter) -> Json:
         operation["parameters"] = [one for one in operation.get("parameters", []) if one.get("name") != what]
         operation["operationId"] = f"{operation.get('operationId', method)}-{name}"
         operation["tags"] = [f"{what} {name}"]
+        # In general it stands for what the framework would add of its own; here every answer is named.
+        operation["responses"].pop("default", None)
         adapt(operation)
     return found
 
