@@ -53,8 +53,8 @@ class CatalogView:
     starts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     since: Mapping[str, int] = field(default_factory=dict)
     schemas: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
-    by_offset: bool = False
     next: CatalogView | None = None
+    by_offset: bool = False
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> CatalogView:

@@ -74,6 +74,12 @@ def test_unknown_formats_hostile_names_and_reserved_columns_are_told() -> None:
         assert part in text
 
 
+def test_a_topic_that_clients_cant_write_to_is_told() -> None:
+    app = movies()
+    app.topic("films", format="avro", schema="{}", accept=True)
+    assert "accept=True" in only(app).expected and "Kafka client" in only(app).remedy
+
+
 def test_declaring_copies_the_columns_so_that_later_changes_do_not_reach_the_view() -> None:
     columns = {"rating": "avg(rating)"}
     app = App("movies")

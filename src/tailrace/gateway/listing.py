@@ -85,11 +85,13 @@ async def list_rows(gateway: Gateway, view: KnownView, asked: Asked, if_none_mat
             try:
                 found = await scan(gateway.scanning, view, place, asked.limit, _matches(view, predicates))
             except Moved as moved:
-                if asked.page is not None and _generation(moved.stored, place.generation) != place.generation:
-                    raise _outdated(view) from None
                 if not moved.stored.whole:
                     raise _restored(view, moved.stored) from None
-                continue
+                if asked.page is None:
+                    continue
+                if _generation(moved.stored, place.generation) != place.generation:
+                    raise _outdated(view) from None
+                raise _restored(view, moved.stored) from None
             if reset is not None:
                 gateway.metrics.reset(reset.reason)
             body = _body(view, place, found, bound, standing.as_of, reset)
