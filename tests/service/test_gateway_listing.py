@@ -134,6 +134,23 @@ def test_a_query_lists_the_rows_that_match_it(shop: Orders) -> None:
     assert shop.listed(where="status = 'none'")["rows"] == []
 
 
+def test_a_query_for_certain_keys_reads_these_and_no_others(shop: Orders, redis_server: RedisServer) -> None:
+    shop.put(*range(20))
+    shop.put(4, version=2, status="done")
+    position = shop.listed()["position"]
+    server = redis.Redis.from_url(redis_server.url)
+    server.config_resetstat()
+    assert numbers(shop.listed(where="order_id in (1, 4, 7, 99)")) == [1, 4, 7]
+    assert numbers(shop.listed(where="order_id in (1, 4, 7) and status = 'open'")) == [1, 7]
+    assert "cmdstat_hscan" not in server.info("commandstats")
+    shop.put(1, version=2)
+    shop.put(2, version=2)
+    shop.remove(7)
+    newer = shop.listed(where="order_id in (1, 4, 7, 99)", after=position)
+    assert (numbers(newer), newer["gone"]) == ([1], [{"order_id": 7}])
+    assert numbers(*shop.pages(where="order_id in (1, 2, 3, 4, 5)", limit=2)) == [1, 2, 3, 4, 5]
+
+
 def test_a_page_of_rows_that_hardly_match_ends_early_and_goes_on(shop: Orders, redis_server: RedisServer) -> None:
     name = partition_keys(default_prefix(APP), shop.name, 0).rows
     redis.Redis.from_url(redis_server.url).hset(

@@ -23,6 +23,7 @@ from tailrace.gateway.known import KnownView
 from tailrace.gateway.lookup import matches as matches_tag
 from tailrace.gateway.lookup import out_of_reach
 from tailrace.gateway.page import Place
+from tailrace.gateway.picking import asked_keys, pick
 from tailrace.gateway.problems import Problem, unavailable
 from tailrace.gateway.resume import Ahead, Later, Reset, too_far_ahead
 from tailrace.gateway.scan import Found, Matches, Moved, scan
@@ -82,8 +83,12 @@ async def list_rows(gateway: Gateway, view: KnownView, asked: Asked, if_none_mat
             if not clock and matches_tag(if_none_match, tag):
                 return Response(status_code=304, headers=headers)
             standing, place, reset = await _begin(gateway, view, asked, standing, bound, clock=clock)
+            keys = asked_keys(view, predicates)
             try:
-                found = await scan(gateway.scanning, view, place, asked.limit, _matches(view, predicates))
+                if keys is not None and len(keys) <= asked.limit and asked.page is None:
+                    found = await pick(gateway.reads, view, place, keys, _matches(view, predicates))
+                else:
+                    found = await scan(gateway.scanning, view, place, asked.limit, _matches(view, predicates))
             except Moved as moved:
                 if not moved.stored.whole:
                     raise _restored(view, moved.stored) from None
