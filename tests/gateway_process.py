@@ -127,9 +127,7 @@ def row(version: int, **more: Any) -> bytes:
 class GatewayProcess:
     """The real gateway as a process, on a port of its own."""
 
-    def __init__(
-        self, directory: Path, redis: str, app: str, *, kafka: str = "localhost:9092", **timing: float
-    ) -> None:
+    def __init__(self, directory: Path, redis: str, app: str, *, kafka: str = "localhost:9092", **timing: Any) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         values = {
