@@ -40,7 +40,7 @@ def store(server: RedisServer, fresh: str) -> Store:
 def new_gateway(server: RedisServer, fresh: str, tmp_path: Path) -> Iterator[NewGateway]:
     started: list[GatewayProcess] = []
 
-    def start(**timing: float) -> GatewayProcess:
+    def start(**timing: Any) -> GatewayProcess:
         started.append(GatewayProcess(tmp_path, server.url, fresh, **timing))
         return started[-1]
 

@@ -33,7 +33,7 @@ def store(redis_server: RedisServer, fresh: str) -> Store:
 def new_gateway(redis_server: RedisServer, fresh: str, tmp_path: Path) -> Iterator[NewGateway]:
     started: list[GatewayProcess] = []
 
-    def start(**timing: float) -> GatewayProcess:
+    def start(**timing: Any) -> GatewayProcess:
         started.append(GatewayProcess(tmp_path, redis_server.url, fresh, **timing))
         started[-1].wait_ready()
         return started[-1]
