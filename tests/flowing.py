@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import redis
 
@@ -125,7 +125,7 @@ def rising(log: Changelog, url: str) -> Iterator[None]:
 
 
 @contextmanager
-def following(log: Changelog, url: str, directory: Path, **timing: float) -> Iterator[Callable[[], list[int]]]:
+def following(log: Changelog, url: str, directory: Path, **timing: Any) -> Iterator[Callable[[], list[int]]]:
     """The versions that a client has seen of the first key; at the end, that they have only risen."""
     gateway = GatewayProcess(directory, url, log.app, **timing)
     try:

@@ -127,17 +127,13 @@ def row(version: int, **more: Any) -> bytes:
 class GatewayProcess:
     """The real gateway as a process, on a port of its own."""
 
-    def __init__(self, directory: Path, redis: str, app: str, *, kafka: str = "localhost:9092", **timing: Any) -> None:
+    def __init__(
+        self, directory: Path, redis: str, app: str, *, kafka: str = "none", prefix: str = "", **timing: float
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        values = {
-            "redis": redis,
-            "kafka": kafka,
-            "prefix": "",
-            "host": "127.0.0.1",
-            "port": str(self.port),
-            "log-level": "info",
-        }
+        values = {"redis": redis, "prefix": prefix, "host": "127.0.0.1", "port": str(self.port), "log-level": "info"}
+        values["kafka"] = kafka
         command = [sys.executable, "-c", _MAIN, app, json.dumps(values), json.dumps({**TIMING, **timing})]
         self._taps: list[Tap | SocketTap] = []
         self.log = directory / f"gateway-{self.port}.log"

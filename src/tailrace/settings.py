@@ -44,7 +44,7 @@ TABLE = (
         "kafka",
         "text",
         "localhost:9092",
-        "Kafka bootstrap servers, separated by commas.",
+        "Kafka bootstrap servers, separated by commas; `none` for a gateway that needs none.",
         ("pipeline", "materializer", "gateway", "status", "rebuild"),
     ),
     Setting(

@@ -14,6 +14,9 @@ from tailrace.store.keys import default_prefix
 
 log = logging.getLogger(__name__)
 
+# A gateway that neither takes events nor can ask how far a changelog is.
+NO_KAFKA = "none"
+
 
 def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     """Serve the views of an app until SIGTERM or SIGINT, then drain. `timing` is for tests: settings have the rest.
@@ -22,7 +25,8 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     """
     timing = timing or Timing(grace=settings.seconds("drain"), slow=settings.seconds("slow-client"))
     prefix = settings.text("prefix") or default_prefix(app)
-    gateway = Gateway(app, settings.text("redis"), prefix, timing, kafka=settings.text("kafka"))
+    kafka = settings.text("kafka")
+    gateway = Gateway(app, settings.text("redis"), prefix, timing, kafka="" if kafka == NO_KAFKA else kafka)
     listener = _listener(settings.text("host"), settings.number("port"))
     # Connections inherit it: a peer that vanished is found by what was written to it last, a keep-alive at the latest.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int((timing.slow + 60) * 1000))
