@@ -122,8 +122,7 @@ def test_a_whole_view_comes_in_pages_and_is_followed(gateway: QueryGateway, rows
     rows.put(2, 5, "many-3")
     rows.put(2, None, "many-4")
     for one in (copy, late):
-        one.until(one.rows.keys() - rows.keys("many-4"))
-        assert one.rows[f"{rows.tag}-many-3"]["n"] == 5
+        one.until(one.rows.keys() - rows.keys("many-4"), lambda held: held[f"{rows.tag}-many-3"]["n"] == 5)
 
 
 def test_a_row_enters_and_leaves_by_the_clock(gateway: QueryGateway, rows: Rows) -> None:

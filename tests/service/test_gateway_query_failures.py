@@ -68,6 +68,8 @@ def test_a_gateway_is_killed_and_its_clients_go_on_at_another(
         copy.ready()
         copy.until(KEYS)
         first.process.kill()
+        first.process.wait()
+        first.disconnect()
         put(streams, 2, 1, "k0")
         put(streams, 1, 9, "new")
         back = second.query(BIG, copy.position)

@@ -50,7 +50,8 @@ def gateways(
 
 
 def opened(gateway: QueryGateway, streams: Streams, **what: Any) -> dict[str, Any]:
-    answer = httpx.post(f"{gateway.url}/streams", json={"view": streams.log.view, **what}, timeout=30)
+    wanted = {"view": streams.log.view, "ttl": 5, **what}
+    answer = httpx.post(f"{gateway.url}/streams", json=wanted, timeout=30)
     assert answer.status_code == 201, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -78,9 +79,9 @@ def test_a_stream_opened_on_one_gateway_is_connected_to_on_another_and_begun_on_
 ) -> None:
     first, second = gateways
     stream = opened(first, streams, where="n > 2")
-    assert stream["begun"] is False and stream["ttl"] == 60
+    assert stream["begun"] is False and stream["ttl"] == 5
     copy = connected(second, stream)
-    copy.tap.comment()  # nothing comes before it has begun
+    assert copy.tap.idle(), "nothing comes before it has begun"
     assert command(first, "POST", stream, "/begin").json()["begun"] is True
     copy.ready()
     assert set(copy.rows) >= {"k0", "k1"}
@@ -135,7 +136,7 @@ def test_a_stream_that_nobody_uses_expires_and_leaves_no_record(
     gateways: tuple[QueryGateway, QueryGateway], streams: Streams
 ) -> None:
     first, second = gateways
-    unused, used = opened(first, streams, ttl=5), opened(first, streams, keys=["k0"], ttl=5)
+    unused, used = opened(first, streams), opened(first, streams, keys=["k0"])
     copy = connected(second, used)
     eventually(lambda: command(first, "GET", unused).status_code == 404, "the unused one has expired")
     eventually(lambda: unused["id"] not in commands(streams), "its record has ended")
@@ -199,7 +200,7 @@ def test_thousands_of_connects_and_disconnects_leave_nothing(
     before = left()
     kinds: list[dict[str, Any]] = [{"keys": ["k0", "k1"]}, {"where": "n > 2"}, {}]
     for _ in range(examples):
-        made = [opened(first, streams, ttl=5, **kinds[n % 3]) for n in range(30)]
+        made = [opened(first, streams, **kinds[n % 3]) for n in range(30)]
         for stream in made:
             command(second, "POST", stream, "/begin")
         paths = [stream["events"] for stream in made] * 15 + [f"/views/{streams.log.view}/events?where=n%3E1"] * 50

@@ -27,10 +27,11 @@ class Course:
     """Position and number of one partition.
 
     `live` says that every message since the last read was taken in. `offset` is None before the first read. `held` has
-    the offset of each member's row, as far as clients were told; None where there are too many to keep.
+    the offset of each member's row, as far as clients were told; None where there are too many to keep. `leaps` counts
+    how often it went on from a comparison: what was read before one, and not told yet, is not to be told any more.
     """
 
-    __slots__ = ("_known", "_until", "generation", "held", "live", "number", "offset")
+    __slots__ = ("_known", "_until", "generation", "held", "leaps", "live", "number", "offset")
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
@@ -38,6 +39,7 @@ class Course:
         self.offset: int | None = None
         self.number = -1
         self.held: dict[bytes, int] | None = {}
+        self.leaps = 0
         self._known: Mapping[bytes, int] = {}
         self._until = -1
 
@@ -72,5 +74,6 @@ class Course:
 
     def forget(self) -> None:
         """Nothing is known any more of what clients were told."""
+        self.leaps += 1
         self.live, self.offset, self.number = False, None, -1
         self.held, self._known, self._until = {}, {}, -1

@@ -59,6 +59,7 @@ class QueryJoining:
             await self._complete(follower, followed)
             followed.begin(follower)
             follower.begun = True
+            leaps = [course.leaps for course in followed.courses]
             entry = follower.reset or await self._judged(follower, followed)
             follower.reset = None
             await _writable(follower.wire)
@@ -72,12 +73,14 @@ class QueryJoining:
             elif not follower.wire.socket:
                 follower.wire.send(followed.frames.incomplete())
             for partition in range(followed.view.partitions):
-                await self._send(follower, followed, partition, pages.get(partition))
-            await _writable(follower.wire)
-            if follower.wire.closed.done() or followed.enter(follower, ready=ready):
-                return
-            # So much has changed meanwhile that it is not kept: what is newer than the begin is read, too.
-            follower.position = str(Position(followed.view.lineage, followed.view.generation, follower.offsets))
+                if not await self._send(follower, followed, partition, pages.get(partition), leaps[partition]):
+                    break
+            else:
+                await _writable(follower.wire)
+                if follower.wire.closed.done() or followed.enter(follower, ready=ready):
+                    return
+                # So much has changed meanwhile that it is not kept: what is newer than the begin is read, too.
+                follower.position = str(Position(followed.view.lineage, followed.view.generation, follower.offsets))
 
     def leave(self, follower: QuerySubscription, followed: FollowedQuery) -> None:
         """A client follows a query no longer."""
@@ -121,24 +124,34 @@ class QueryJoining:
         return found
 
     async def _send(
-        self, follower: QuerySubscription, followed: FollowedQuery, partition: int, page: Members | None
-    ) -> None:
-        """Write the members of a partition, from a first page that was read already, or all of them."""
-        if page is None:
-            page = await self._next(followed, partition, None)
+        self, follower: QuerySubscription, followed: FollowedQuery, partition: int, first: Members | None, leaps: int
+    ) -> bool:
+        """Write the members of a partition, from a first page that was read after so many leaps, or all of them.
+
+        False where that first page is not to be told any more: then the position is to be judged again.
+        """
+        course, after, page = followed.courses[partition], None, first
         while True:
+            if page is None:
+                leaps = course.leaps
+                page = await self._next(followed, partition, after)
             await self._queries.reached(followed, partition, page.number)
             await _writable(follower.wire)
             if follower.wire.closed.done():
-                return
+                return True
+            if course.leaps != leaps:
+                if page is first:
+                    return False
+                page = None
+                continue
             told = followed.recent.has
             gone = [(key, None) for key in page.left if key not in page.rows and not told(key, follower.seen)]
             rows = [(key, row.value) for key, row in page.rows.items() if not told(key, follower.seen)]
             self._write(follower, "gone", len(gone), _encoded(follower, followed, partition, gone))
             self._write(follower, "row", len(rows), _encoded(follower, followed, partition, rows))
             if page.next is None:
-                return
-            page = await self._next(followed, partition, page.next)
+                return True
+            after, page = page.next, None
 
     async def _next(self, followed: FollowedQuery, partition: int, after: int | None) -> Members:
         view = followed.view

@@ -224,6 +224,7 @@ class Mending:
             page = following
         for key in [key for key in held if key not in known]:
             self._tell(key, None, first.offset)
+        self.course.leaps += 1
         self.course.restart(first.offset, first.number, known, page.number)
         return True
 
