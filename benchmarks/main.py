@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
+import fanout
 import latency
 import materializer
 import views
 
-BENCHMARKS = {"latency": latency, "materializer": materializer, "views": views}
+BENCHMARKS = {"fanout": fanout, "latency": latency, "materializer": materializer, "views": views}
 
 
 def main() -> int:

@@ -1,0 +1,84 @@
+"""Arithmetic of `fanout`: delays in buckets, medians of rounds, ratios."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from load_client import Buckets
+
+GOAL_CONNECTIONS = 1000
+# Figures of a trial of which a table shows the median of the rounds.
+FIGURES = ("per_s", "per_core_s", "single_per_s", "single_per_core_s", "idle_kb", "client_busy")
+
+
+@dataclass(frozen=True, order=True)
+class Load:
+    """What a server was put under."""
+
+    surface: str
+    connections: int
+    keys: int
+
+
+def at_share(buckets: Buckets, share: float) -> float | None:
+    """The delay in ms that this share of all stayed within; None where there were none."""
+    total = sum(count for _, count in buckets)
+    seen = 0
+    for top, count in sorted(buckets):
+        seen += count
+        if seen >= share * total:
+            return round(top / 1e6, 3)
+    return None
+
+
+def merged(rounds: Iterable[Buckets]) -> Buckets:
+    """The delays of several rounds together."""
+    counts: Counter[int] = Counter()
+    for buckets in rounds:
+        for top, count in buckets:
+            counts[top] += count
+    return sorted(counts.items())
+
+
+def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The medians of a contender's rounds, and the percentiles of all its delays together."""
+    found: dict[str, Any] = {}
+    for name in FIGURES:
+        if values := [trial[name] for trial in trials if trial.get(name) is not None]:
+            middle = median(values)
+            found[name] = round(middle, 2) if name in ("idle_kb", "client_busy") else round(middle)
+    delays = merged(trial["delays"] for trial in trials if trial.get("delays"))
+    if delays:
+        found |= {"p50_ms": at_share(delays, 0.5), "p99_ms": at_share(delays, 0.99)}
+    found["skipped"] = sum(trial.get("skipped", 0) for trial in trials)
+    found["rounds"] = len(trials)
+    return found
+
+
+def ratios(table: Mapping[Load, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Tailrace's rows per second by the others', by load; and the three that goals are set for, SSE on one key.
+
+    A rate is per second of the server's processor, which is also per second of the clock where the server is busy all
+    the time.
+    """
+    found: dict[str, Any] = defaultdict(dict)
+    for load, servers in table.items():
+        mine = servers.get("tailrace", {})
+        for other, figures in servers.items():
+            if other == "tailrace":
+                continue
+            for figure in ("per_s", "per_core_s", "single_per_core_s"):
+                if mine.get(figure) and figures.get(figure):
+                    name = f"{load.surface}_{load.connections}_{load.keys}"
+                    found[name][f"{figure}_vs_{other}"] = round(mine[figure] / figures[figure], 3)
+    goal = found.get(f"sse_{GOAL_CONNECTIONS}_1", {})
+    return {
+        "ratio_centrifugo": goal.get("per_s_vs_centrifugo"),
+        "ratio_nchan": goal.get("per_s_vs_nchan"),
+        "ratio_limit": goal.get("per_s_vs_limit"),
+        "ratios": dict(found),
+    }

@@ -1,0 +1,102 @@
+"""A server under load: a core of its own, the rows it is to carry, what it takes of processor and memory."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+
+from load_client import Way
+from tailrace.dev.parts import Part
+from tailrace.dev.ports import LOOPBACK
+
+SSE, WEBSOCKET = "sse", "websocket"
+SERVER_CORE, OTHER_CORE = 0, 1
+ROW_BYTES = 150
+READY_IN = 60.0
+_UPGRADE = (
+    "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+)
+
+
+def row(number: int, key: int, at: int) -> bytes:
+    """A row of 150 bytes that holds its number and the time in ns."""
+    text = b'{"n":%d,"t":%d,"key":%d,"text":"' % (number, at, key)
+    return text + b"x" * (ROW_BYTES - len(text) - 2) + b'"}'
+
+
+class Server(Protocol):
+    """A server under load. `part` is its process on the server's core."""
+
+    part: Part
+
+    def way(self, surface: str) -> Way:
+        """How clients get rows from it."""
+
+    def publish(self, numbers: Sequence[int]) -> None:
+        """Give every key these rows, in order."""
+
+    def stop(self) -> None:
+        """End it."""
+
+
+def request(path: str, surface: str) -> str:
+    """The request that opens a stream."""
+    return f"GET {path} HTTP/1.1\r\nHost: {LOOPBACK}\r\n{_UPGRADE if surface == WEBSOCKET else ''}\r\n"
+
+
+def cpu_seconds(part: Part) -> float:
+    """Processor time of a part's process group so far."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # After the name: state, parent, group; user and system time are the twelfth and thirteenth.
+            fields = stat.read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12]) if int(fields[2]) == part.pid else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def resident_kb(part: Part) -> int:
+    """Memory of a part's process group that is resident, in KB."""
+    total = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            total += int(fields[21]) * (os.sysconf("SC_PAGE_SIZE") // 1024) if int(fields[2]) == part.pid else 0
+    return total
+
+
+def pinned(command: list[str]) -> list[str]:
+    """The command on the server's core."""
+    return ["taskset", "-c", str(SERVER_CORE), *command]
+
+
+def wait_answers(part: Part, url: str) -> None:
+    """Return when a URL is answered with 200."""
+
+    def answers() -> bool:
+        with suppress(httpx.HTTPError):
+            return httpx.get(url).status_code == 200
+        return False
+
+    part.wait(answers, READY_IN)
+
+
+def connected(part: Part, port: int) -> socket.socket:
+    """A connection to a port, as soon as it is listened on."""
+    found: list[socket.socket] = []
+
+    def answers() -> bool:
+        with suppress(OSError):
+            found.append(socket.create_connection((LOOPBACK, port), timeout=10))
+        return bool(found)
+
+    part.wait(answers, READY_IN)
+    found[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return found[0]
