@@ -64,6 +64,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(flags: argparse.Namespace) -> int:
     """Measure, print a table, and print a line of JSON."""
     console = Console(stderr=True)
+    # The table has many columns; where nobody looks, as in a file, it need not fit a terminal.
+    console.width = console.width if console.is_terminal else 180
     if {SERVER_CORE, OTHER_CORE} - os.sched_getaffinity(0):
         sys.exit("benchmarks/run fanout: expected two cores, one for the server and one for everything else")
     connections = _numbers(flags.connections or ("100" if flags.quick else "100,1000,5000"))

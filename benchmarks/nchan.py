@@ -1,4 +1,4 @@
-"""nginx with Nchan, from the PATH or unpacked by `scripts/setup bench`."""
+"""nginx with its module Nchan, which publishes to Server-Sent Events and WebSockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tailrace.dev.ports import LOOPBACK, free_port
 from tailrace.errors import InstallError
 from under_load import SSE, WEBSOCKET, connected, pinned, request, row
 
-TOOLS = Path(__file__).parent.parent / ".tailrace" / "tools" / "nginx"
 _MODULE = "usr/lib/nginx/modules/ngx_nchan_module.so"
 # A subscriber is behind by less than what is kept, so that it misses nothing.
 _CONFIG = """
@@ -68,14 +67,10 @@ class Nginx:
 
 
 def find() -> Nginx:
-    """The installed one, or the unpacked one; raises InstallError where there is neither."""
-    installed = shutil.which("nginx")
-    for program, root in (
-        (Path(installed), Path("/")) if installed else (None, None),
-        (TOOLS / "usr/sbin/nginx", TOOLS),
-    ):
-        if program is not None and root is not None and program.exists() and (root / _MODULE).exists():
-            return Nginx(program, root / _MODULE)
+    """The nginx on the PATH, with the module that was installed with it; raises InstallError where it lacks either."""
+    found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if found is not None and (module := Path(found).resolve().parents[2] / _MODULE).exists():
+        return Nginx(Path(found), module)
     raise InstallError("expected nginx and its Nchan module: install nginx and libnginx-mod-nchan")
 
 
