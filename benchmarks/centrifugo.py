@@ -29,13 +29,8 @@ class Centrifugo:
         self._api = http.client.HTTPConnection(LOOPBACK, self._port)
 
     def way(self, surface: str) -> Way:
-        """Its one-way transports, a channel per key."""
-        address = f"{LOOPBACK}:{self._port}"
-        if surface == SSE:
-            path = "/connection/uni_sse?cf_connect=%7B%22subs%22:%7B%22{key}%22:%7B%7D%7D%7D"
-            return Way(address, request(path, SSE), ready='"connect":')
-        path, first = "/connection/uni_websocket", '{"subs":{"{key}":{}}}'
-        return Way(address, request(path, WEBSOCKET), ready='"connect":', first=first, websocket=True)
+        """A channel per key."""
+        return centrifugo_way(self._port, surface)
 
     def publish(self, numbers: Sequence[int]) -> None:
         """One request with a command per row."""
@@ -69,3 +64,13 @@ def centrifugo_config(port: int) -> dict[str, object]:
         "usage_stats": {"disabled": True},
         "log": {"level": "error"},
     }
+
+
+def centrifugo_way(port: int, surface: str) -> Way:
+    """How clients get rows: by its one-way transports."""
+    address = f"{LOOPBACK}:{port}"
+    if surface == SSE:
+        path = "/connection/uni_sse?cf_connect=%7B%22subs%22:%7B%22{key}%22:%7B%7D%7D%7D"
+        return Way(address, request(path, SSE), ready='"connect":')
+    path, first = "/connection/uni_websocket", '{"subs":{"{key}":{}}}'
+    return Way(address, request(path, WEBSOCKET), ready='"connect":', first=first, websocket=True)

@@ -5,12 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 
+import end_to_end
 import fanout
 import latency
 import materializer
 import views
 
-BENCHMARKS = {"fanout": fanout, "latency": latency, "materializer": materializer, "views": views}
+BENCHMARKS = {
+    "end-to-end": end_to_end,
+    "fanout": fanout,
+    "latency": latency,
+    "materializer": materializer,
+    "views": views,
+}
 
 
 def main() -> int:

@@ -105,6 +105,14 @@ def masked(payload: bytes) -> bytes:
     return head + bytes(4) + payload
 
 
+def nchan_way(port: int, surface: str) -> Way:
+    """How clients get rows: it tells surfaces apart by their headers."""
+    asked = request("/rows/{key}", surface)
+    if surface == SSE:
+        asked = asked.replace("\r\n\r\n", "\r\nAccept: text/event-stream\r\n\r\n")
+    return Way(f"{LOOPBACK}:{port}", asked, websocket=surface == WEBSOCKET)
+
+
 class Nchan:
     """nginx with Nchan: its memory store, one worker; rows are published on one WebSocket per key."""
 
@@ -117,13 +125,7 @@ class Nchan:
 
     def way(self, surface: str) -> Way:
         """A channel per key."""
-        return Way(
-            f"{LOOPBACK}:{self._port}",
-            request("/rows/{key}", surface).replace("\r\n\r\n", "\r\nAccept: text/event-stream\r\n\r\n")
-            if surface == SSE
-            else request("/rows/{key}", surface),
-            websocket=surface == WEBSOCKET,
-        )
+        return nchan_way(self._port, surface)
 
     def publish(self, numbers: Sequence[int]) -> None:
         """A message per row."""

@@ -5,10 +5,12 @@ import com.fasterxml.jackson.databind.ObjectWriter;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
+import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.Deserializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
@@ -25,6 +27,8 @@ import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
 
@@ -46,6 +50,13 @@ public final class Streams {
     record Rating(long movie_id, double rating, String at) {}
 
     record Average(long movie_id, double rating, long ratings) {}
+
+    /** An event that says when it was sent, in ns, and a row that passes the last such time on. */
+    record StampedRating(long movie_id, double rating, long at) {}
+
+    record StampedAverage(long movie_id, double rating, long n, long t) {}
+
+    record StampedSum(double sum, long count, long at) {}
 
     record MinuteAverage(long movie_id, String window_start, double rating, long ratings) {}
 
@@ -90,6 +101,7 @@ public final class Streams {
     private void declare(String kind) {
         switch (kind) {
             case "aggregate" -> aggregate();
+            case "stamped" -> stamped();
             case "latest" -> latest();
             case "window" -> window();
             case "join" -> join();
@@ -105,6 +117,30 @@ public final class Streams {
                 .toStream()
                 .map((id, s) -> KeyValue.pair(id.toString(), new Average(id, s.sum / s.count, s.count)))
                 .to(output, Produced.with(TEXT, json(Average.class)));
+    }
+
+    /** As the aggregate; records name their channel in a header, for servers that read the output. */
+    private void stamped() {
+        Materialized<Long, StampedSum, KeyValueStore<Bytes, byte[]>> store = Materialized.as("averages");
+        builder.stream(prefix + "ratings", Consumed.with(TEXT, json(StampedRating.class)))
+                .map((key, it) -> KeyValue.pair(it.movie_id, it))
+                .groupByKey(Grouped.with("by-movie", Serdes.Long(), json(StampedRating.class)))
+                .aggregate(
+                        () -> new StampedSum(0, 0, 0),
+                        (id, it, s) -> new StampedSum(s.sum + it.rating, s.count + 1, Math.max(s.at, it.at)),
+                        store.withKeySerde(Serdes.Long()).withValueSerde(json(StampedSum.class)))
+                .toStream()
+                .map((id, s) -> KeyValue.pair(id.toString(), new StampedAverage(id, s.sum / s.count, s.count, s.at)))
+                .processValues(InChannel::new)
+                .to(output, Produced.with(TEXT, json(StampedAverage.class)));
+    }
+
+    private static final class InChannel extends ContextualFixedKeyProcessor<String, StampedAverage, StampedAverage> {
+        @Override
+        public void process(FixedKeyRecord<String, StampedAverage> record) {
+            byte[] channel = record.key().getBytes(StandardCharsets.UTF_8);
+            context().forward(record.withHeaders(new RecordHeaders().add("channels", channel)));
+        }
     }
 
     private void window() {
