@@ -12,7 +12,8 @@ from load_client import Buckets
 
 GOAL_CONNECTIONS = 1000
 # Figures of a trial of which a table shows the median of the rounds.
-FIGURES = ("per_s", "per_core_s", "single_per_s", "single_per_core_s", "idle_kb", "client_busy")
+RATES = ("per_s", "per_core_s", "single_per_s", "single_per_core_s")
+FIGURES = (*RATES, "idle_kb", "client_busy")
 
 
 @dataclass(frozen=True, order=True)
@@ -22,6 +23,11 @@ class Load:
     surface: str
     connections: int
     keys: int
+
+    @property
+    def name(self) -> str:
+        """Such as `sse_1000_1`."""
+        return f"{self.surface}_{self.connections}_{self.keys}"
 
 
 def at_share(buckets: Buckets, share: float) -> float | None:
@@ -60,25 +66,21 @@ def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def ratios(table: Mapping[Load, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Tailrace's rows per second by the others', by load; and the three that goals are set for, SSE on one key.
+    """Tailrace's rates by the others', by load; and of SSE on one key those that goals are set for.
 
-    A rate is per second of the server's processor, which is also per second of the clock where the server is busy all
-    the time.
+    The goals' rates are per second of the server's processor: on two cores, clients, publisher and Redis need more of
+    theirs than a server that joins rows, so that no server is busy all the time.
     """
-    found: dict[str, Any] = defaultdict(dict)
+    found: dict[str, dict[str, float]] = defaultdict(dict)
     for load, servers in table.items():
         mine = servers.get("tailrace", {})
         for other, figures in servers.items():
-            if other == "tailrace":
-                continue
-            for figure in ("per_s", "per_core_s", "single_per_core_s"):
-                if mine.get(figure) and figures.get(figure):
-                    name = f"{load.surface}_{load.connections}_{load.keys}"
-                    found[name][f"{figure}_vs_{other}"] = round(mine[figure] / figures[figure], 3)
-    goal = found.get(f"sse_{GOAL_CONNECTIONS}_1", {})
-    return {
-        "ratio_centrifugo": goal.get("per_s_vs_centrifugo"),
-        "ratio_nchan": goal.get("per_s_vs_nchan"),
-        "ratio_limit": goal.get("per_s_vs_limit"),
-        "ratios": dict(found),
-    }
+            for figure in RATES:
+                if other != "tailrace" and mine.get(figure) and figures.get(figure):
+                    found[load.name][f"{figure}_vs_{other}"] = round(mine[figure] / figures[figure], 3)
+    goal = found.get(Load("sse", GOAL_CONNECTIONS, 1).name, {})
+    told: dict[str, Any] = {}
+    for other in ("centrifugo", "nchan", "limit"):
+        told[f"ratio_{other}"] = goal.get(f"per_core_s_vs_{other}")
+        told[f"ratio_{other}_single"] = goal.get(f"single_per_core_s_vs_{other}")
+    return {**told, "ratios": dict(found)}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from fanout_figures import Load, at_share, merged, ratios, summary
 from under_load import ROW_BYTES, row
 
@@ -47,11 +45,17 @@ def test_a_figure_is_the_median_of_the_rounds_and_what_was_left_out_is_their_sum
 
 def test_goals_are_told_of_sse_on_one_key_and_a_thousand_connections() -> None:
     table = {
-        Load("sse", 1000, 1): {"tailrace": {"per_s": 90}, "limit": {"per_s": 100}, "nchan": {"per_s": 30}},
-        Load("websocket", 1000, 1): {"tailrace": {"per_s": 50}, "limit": {"per_s": 100}},
-        Load("sse", 1000, 10): {"limit": {"per_s": 100}},
+        Load("sse", 1000, 1): {
+            "tailrace": {"per_core_s": 90, "single_per_core_s": 40},
+            "limit": {"per_core_s": 100, "single_per_core_s": 50},
+            "nchan": {"per_core_s": 30},
+        },
+        Load("websocket", 1000, 1): {"tailrace": {"per_core_s": 50}, "limit": {"per_core_s": 100}},
+        Load("sse", 1000, 10): {"limit": {"per_core_s": 100}},
     }
     found = ratios(table)
-    assert (found["ratio_limit"], found["ratio_nchan"], found["ratio_centrifugo"]) == (0.9, 3.0, None)
-    assert found["ratios"]["websocket_1000_1"] == {"per_s_vs_limit": pytest.approx(0.5)}
+    assert (found["ratio_limit"], found["ratio_limit_single"]) == (0.9, 0.8)
+    assert (found["ratio_nchan"], found["ratio_nchan_single"]) == (3.0, None)
+    assert (found["ratio_centrifugo"], found["ratio_centrifugo_single"]) == (None, None)
+    assert found["ratios"]["websocket_1000_1"] == {"per_core_s_vs_limit": 0.5}
     assert "sse_1000_10" not in found["ratios"]
