@@ -21,9 +21,9 @@ class Times:
     """How long the parts of a trial take, in seconds, and deliveries per second at the fixed rate."""
 
     rate: int = 50_000
-    timed: float = 3.0
-    single: float = 2.0
-    saturated: float = 3.0
+    timed: float = 2.0
+    single: float = 1.5
+    saturated: float = 2.5
     warm_up: float = 0.5
     settle: float = 1.0
 
