@@ -56,7 +56,7 @@ class Centrifugo:
 def centrifugo_config(port: int) -> dict[str, object]:
     """Version 6: clients need no token, and it tells nobody that it runs."""
     return {
-        "http_server": {"address": LOOPBACK, "port": str(port)},
+        "http_server": {"address": LOOPBACK, "port": port},
         "client": {"insecure": True, "allowed_origins": ["*"]},
         "http_api": {"insecure": True},
         "uni_sse": {"enabled": True},

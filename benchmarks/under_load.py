@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -85,7 +85,7 @@ def wait_answers(part: Part, url: str) -> None:
             return httpx.get(url).status_code == 200
         return False
 
-    part.wait(answers, READY_IN)
+    _wait(part, answers)
 
 
 def connected(part: Part, port: int) -> socket.socket:
@@ -97,6 +97,15 @@ def connected(part: Part, port: int) -> socket.socket:
             found.append(socket.create_connection((LOOPBACK, port), timeout=10))
         return bool(found)
 
-    part.wait(answers, READY_IN)
+    _wait(part, answers)
     found[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return found[0]
+
+
+def _wait(part: Part, answers: Callable[[], bool]) -> None:
+    try:
+        part.wait(answers, READY_IN)
+    except BaseException:
+        # One that hangs would share the core with the next contender.
+        part.stop()
+        raise
