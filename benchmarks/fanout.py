@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--contenders", default=",".join(CONTENDERS), help=f"some of {','.join(CONTENDERS)}")
     parser.add_argument("--rounds", type=int, help="how often the contenders take turns (3)")
     parser.add_argument("--rate", type=int, default=50_000, help="rows that arrive per second for delays (50000)")
+    parser.add_argument("--window", type=int, default=64, help="rows of a key that are under way at the limit (64)")
     parser.add_argument("--centrifugo", type=Path, help="the program of Centrifugo 6 (from the PATH)")
     parser.add_argument("--logs", type=Path, help="keep what the contenders say in this directory")
 
@@ -78,7 +80,8 @@ def run(flags: argparse.Namespace) -> int:
         # Many keys are compared where goals are set.
         if keys == 1 or flags.keys or count == 1000
     ]
-    times = Times(timed=1, single=0.5, saturated=1, warm_up=0.2) if flags.quick else Times(rate=flags.rate)
+    times = Times(rate=flags.rate, window=flags.window)
+    times = replace(times, timed=1, single=0.5, saturated=1, warm_up=0.2) if flags.quick else times
     # Everything that is started inherits this; servers are moved to the core that is theirs.
     os.sched_setaffinity(0, {OTHER_CORE})
     with tempfile.TemporaryDirectory(prefix="tailrace-benchmark-") as directory:
@@ -95,7 +98,7 @@ def run(flags: argparse.Namespace) -> int:
     table = bench.table()
     _print(console, table)
     rows = [{**vars(load), "contender": name, **figures} for load, of in table.items() for name, figures in of.items()]
-    print(json.dumps({**ratios(table), "contenders": list(starts), "table": rows}))
+    print(json.dumps({**ratios(table), "contenders": list(starts), "window": flags.window, "table": rows}))
     return 1 if bench.failed else 0
 
 

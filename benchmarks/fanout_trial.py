@@ -11,16 +11,19 @@ from load_client import Counted, LoadClient
 from tailrace.errors import PartDied
 from under_load import Server, cpu_seconds, resident_kb
 
-# Rows of each key that are under way at most: enough for a server to join them, too few for a client to be slow.
-WINDOW = 64
 STALLED = 20.0
 
 
 @dataclass(frozen=True)
 class Times:
-    """How long the parts of a trial take, in seconds, and deliveries per second at the fixed rate."""
+    """How long the parts of a trial take, in seconds, and deliveries per second at the fixed rate.
+
+    `window` is how many rows of each key are under way at most: enough for a server to join them, too few for a client
+    to be slow.
+    """
 
     rate: int = 50_000
+    window: int = 64
     timed: float = 2.0
     single: float = 1.5
     saturated: float = 2.5
@@ -46,8 +49,8 @@ class Trial:
         found: dict[str, Any] = {"idle_kb": idle, "delays": self._timed(times.timed)}
         self._windowed(1, times.warm_up)
         found |= {f"single_{name}": value for name, value in self._windowed(1, times.single).items()}
-        self._windowed(WINDOW, times.warm_up)
-        found |= self._windowed(WINDOW, times.saturated)
+        self._windowed(times.window, times.warm_up)
+        found |= self._windowed(times.window, times.saturated)
         found["skipped"] = self.skipped
         return found
 
