@@ -33,6 +33,7 @@ import nchan
 from contenders import compile_streams
 from end_to_end_peers import Peer, streams_centrifugo, streams_nchan, tailrace
 from fanout_figures import at_share, merged
+from figures import tell
 from load_client import Buckets, LoadClient
 from tailrace.errors import InstallError, PartDied
 from tailrace.settings import seconds as in_seconds
@@ -94,7 +95,7 @@ def run(flags: argparse.Namespace) -> int:
     result = {name: summary(trials) for name, trials in found.items()}
     _print(console, result)
     about = {"connections": flags.connections, "keys": flags.keys, "rate": flags.rate, "batch_interval": interval}
-    print(json.dumps({**about, **result, "ratios": ratios(result)}))
+    tell("end-to-end", {**about, **result, "ratios": ratios(result)})
     return 1 if failed else 0
 
 

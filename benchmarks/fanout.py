@@ -18,7 +18,6 @@ saturated   64 rows of a key are under way: a server may join rows in one write
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -39,6 +38,7 @@ from centrifugo import Centrifugo
 from fanout_figures import Load, ratios, summary
 from fanout_servers import SendLoop, Tailrace, compile_send_loop
 from fanout_trial import Times, run_trial
+from figures import tell
 from tailrace.dev.redis_server import RedisServer
 from tailrace.errors import InstallError, PartDied
 from under_load import OTHER_CORE, SERVER_CORE, SSE, WEBSOCKET, Server
@@ -98,7 +98,7 @@ def run(flags: argparse.Namespace) -> int:
     table = bench.table()
     _print(console, table)
     rows = [{**vars(load), "contender": name, **figures} for load, of in table.items() for name, figures in of.items()]
-    print(json.dumps({**ratios(table), "contenders": list(starts), "window": flags.window, "table": rows}))
+    tell("fanout", {**ratios(table), "contenders": list(starts), "window": flags.window, "table": rows})
     return 1 if bench.failed else 0
 
 

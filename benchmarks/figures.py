@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from view_kinds import Mark
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def tell(name: str, result: Mapping[str, Any]) -> None:
+    """Print a result as the last line, and keep it as `results/NAME.json`."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result))
 
 
 def latencies(values: Sequence[float]) -> dict[str, float]:
