@@ -30,9 +30,8 @@ def gateway(
     log, directory = streams.log, tmp_path_factory.mktemp("gateway")
     with running(log, redis_server.url) as materializer:
         ready(materializer)
-        given = settings(directory)
-        kafka = log.broker.address
-        process = GatewayProcess(directory, redis_server.url, log.app, given, kafka=kafka, prefix=log.prefix)
+        given = {**settings(directory), "kafka": log.broker.address, "prefix": log.prefix}
+        process = GatewayProcess(directory, redis_server.url, log.app, given)
         process.wait_ready()
         yield process
         process.close()

@@ -217,9 +217,12 @@ def test_nobody_writes_to_a_topic_that_is_not_declared_for_it(post: Post, gatewa
     assert gateway.get(f"/topics/ratings-{fresh}/events").status_code == 405
 
 
-def test_kafka_is_away_and_clients_are_told(redis_server: RedisServer, tmp_path: Path) -> None:
-    gateway = _gateway(redis_server, "127.0.0.1:1", "away" + tmp_path.name[-8:], tmp_path)
-    app = "away" + tmp_path.name[-8:]
+def test_kafka_is_away_and_clients_are_told(
+    redis_server: RedisServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    app = f"away-{uuid4().hex[:10]}"
+    gateway = _gateway(redis_server, "127.0.0.1:1", app, tmp_path)
+    request.addfinalizer(gateway.close)
     answer = httpx.post(f"{gateway.url}/topics/ratings-{app}/events", json=[{"movie_id": 1}, {}], timeout=30)
     assert answer.status_code == 503 and answer.headers["retry-after"]
     assert answer.json()["error"] == "not written" and [one["unsure"] for one in answer.json()["records"]] == [
@@ -227,7 +230,6 @@ def test_kafka_is_away_and_clients_are_told(redis_server: RedisServer, tmp_path:
         True,
     ]
     assert gateway.get("/health/ready").status_code == 200, "views are served all the same"
-    gateway.close()
 
 
 def _ends(broker: Broker, topic: str) -> dict[int, int]:

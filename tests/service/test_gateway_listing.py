@@ -328,13 +328,14 @@ def test_rows_that_change_between_pages_are_in_what_follows_the_position(shop: O
 
 
 def test_a_page_is_taken_up_again_after_redis_was_restarted(
-    new_redis: Callable[..., RedisServer], fresh: str, tmp_path: Path
+    new_redis: Callable[..., RedisServer], fresh: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     server = new_redis()
     store = Store(server.url, fresh, orders("orders", partitions=1))
     store.publish_catalog()
     store.begin()
     gateway = GatewayProcess(tmp_path, server.url, fresh)
+    request.addfinalizer(gateway.close)
     gateway.wait_ready()
     shop = Orders(gateway, store, "orders")
     shop.put(*range(400), note="x" * 80)
@@ -345,4 +346,3 @@ def test_a_page_is_taken_up_again_after_redis_was_restarted(
     gateway.wait_ready()
     pages = shop.pages(first, limit=100)
     assert sorted(set(numbers(*pages))) == list(range(400))
-    gateway.close()

@@ -119,12 +119,13 @@ def test_a_client_that_goes_away_leaves_nothing_behind(
 
 
 def test_a_message_that_pub_sub_has_lost_is_made_up_for(
-    redis_server: RedisServer, fresh: str, tmp_path: Path, clients: ThreadPoolExecutor
+    redis_server: RedisServer, fresh: str, tmp_path: Path, clients: ThreadPoolExecutor, request: pytest.FixtureRequest
 ) -> None:
     store = Store(redis_server.url, fresh, view("averages", partitions=1))
     store.publish_catalog()
     store.begin()
     gateway = GatewayProcess(tmp_path, redis_server.url, fresh, sweep=0.2)
+    request.addfinalizer(gateway.close)
     gateway.wait_ready()
     answer = clients.submit(gateway.get, "/views/averages/1", Prefer="wait=30")
     waiting(gateway, 1)
@@ -132,17 +133,17 @@ def test_a_message_that_pub_sub_has_lost_is_made_up_for(
     name = f"tailrace:{fresh}:{{averages:0}}:rows"
     redis.Redis.from_url(redis_server.url).hset(name, "1", b"1 1 0 0 " + row(1))
     assert answer.result(20).content == row(1)
-    gateway.close()
 
 
 def test_a_draining_gateway_ends_waits_with_what_it_knows(
-    redis_server: RedisServer, fresh: str, tmp_path: Path, clients: ThreadPoolExecutor
+    redis_server: RedisServer, fresh: str, tmp_path: Path, clients: ThreadPoolExecutor, request: pytest.FixtureRequest
 ) -> None:
     store = Store(redis_server.url, fresh, view("averages"))
     store.publish_catalog()
     store.begin()
     store.put("averages", "1", 1, row(1))
     gateway = GatewayProcess(tmp_path, redis_server.url, fresh)
+    request.addfinalizer(gateway.stop)
     gateway.wait_ready()
     tag = gateway.get("/views/averages/1").headers["etag"]
     held = clients.submit(gateway.get, "/views/averages/1", If_None_Match=tag, Prefer="wait=60")
