@@ -138,6 +138,11 @@ class World:
         for _ in range(3):
             await asyncio.sleep(0)
 
+    async def joined(self) -> None:
+        """Wait until every client that has connected is ready."""
+        while not all(client.id for client in self.clients):
+            await asyncio.sleep(0)
+
     async def connect(self, first: int, count: int, socket: bool) -> None:
         if len(self.clients) < 4:
             self.clients.append(Client(self.parts, KEYS[first : first + count] or KEYS, socket=socket))
@@ -349,7 +354,7 @@ async def test_while_the_link_is_in_doubt_frames_have_no_position() -> None:
     await world.change(0)
     await world.flow()
     assert world.clients[0].copy == {KEYS[0]: 1} and world.clients[0].id == before
-    await world.sweep(2)
+    await world.sweep(8)
     await world.change(0)
     await world.flow()
     assert world.clients[0].id != before
