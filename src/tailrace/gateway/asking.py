@@ -56,7 +56,7 @@ _PAGES = ("/", "/docs", "/tailrace.js", "/favicon.ico")
 
 def asked(path: str) -> Asked:
     """What a path asks for; raises a Problem for one that can't be read."""
-    if path in _PAGES or path.startswith(("/docs/", "/health/")):
+    if path in _PAGES or path.startswith(("/docs/", "/health/", "/tailrace/")):
         return Health()
     if path in ("/openapi.json", "/asyncapi.json"):
         return Documents()
