@@ -140,8 +140,9 @@ class World:
 
     async def joined(self) -> None:
         """Wait until every client that has connected is ready."""
-        while not all(client.id for client in self.clients):
+        for _ in range(100):
             await asyncio.sleep(0)
+        assert all(client.id for client in self.clients)
 
     async def connect(self, first: int, count: int, socket: bool) -> None:
         if len(self.clients) < 4:
