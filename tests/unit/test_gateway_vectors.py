@@ -349,7 +349,7 @@ async def test_while_the_link_is_in_doubt_frames_have_no_position() -> None:
     await world.change(0)
     await world.flow()
     assert world.clients[0].copy == {KEYS[0]: 1} and world.clients[0].id == before
-    await world.sweep(2)
+    await world.sweep(8)
     await world.change(0)
     await world.flow()
     assert world.clients[0].id != before

@@ -41,15 +41,20 @@ class EventStream(Response):
         else:
             wire = await lend(scope, start)
             wire.identity = scope.get("state", {}).get("identity")
-            await self._feed(wire)
-            if wire.ending is not None:
-                last = close(wire.ending)
-                self._gateway.metrics.sent("close", 1, len(last))
+            self._gateway.hub.open(wire)
+            try:
+                await self._feed(wire)
+                if wire.ending is not None:
+                    last = close(wire.ending)
+                    self._gateway.metrics.sent("close", 1, len(last))
+                # The end waits for room; until it is out, the hub can cut off a client that does not read.
+                await send({"type": "http.response.body", "body": last, "more_body": False})
+            finally:
+                self._gateway.hub.close(wire)
+            return
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _feed(self, wire: Wire) -> None:
-        hub = self._gateway.hub
-        hub.open(wire)
         wire.send(RETRY)
         subscription = self._subscribe(wire)
         wire.stream = subscription
@@ -61,4 +66,3 @@ class EventStream(Response):
             subscription.close()
             wire.stream = None
             self._gateway.metrics.subscribed("sse", -1)
-            hub.close(wire)
