@@ -145,8 +145,8 @@ def test_a_stream_that_ends_or_expires_leaves_no_key_behind(streams: Streams, re
     with running(streams.log, url) as materializer:
         ready(materializer)
         streams.open("ends", BIG)
-        streams.open("expires", "n = 3 and s = 'a'", lasts=1500)
-        streams.open("other", "n = 3 and s = 'a'", lasts=600)
+        streams.open("expires", "n = 3 and s = 'a'", lasts=8000)
+        streams.open("other", "n = 3 and s = 'a'", lasts=6000)
         eventually(lambda: len(query_keys(streams, url)) >= 3 * 2 * 2 + 3, "both queries are kept")
         streams.log.put(b"0", 2, row(0))
         streams.end("ends")

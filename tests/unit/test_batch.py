@@ -33,6 +33,38 @@ def test_applying_the_reduced_batch_gives_the_same_rows_as_applying_every_record
     assert batch.reached == max(stored, len(history) - 1)
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.integers(0, 9)), min_size=1),
+    st.integers(1, 3),
+    st.integers(0, 5),
+)
+def test_who_stops_after_any_piece_of_a_batch_and_reads_on_has_the_same_rows(
+    history: list[tuple[bytes, int]], most: int, applied: int
+) -> None:
+    records = [raw(offset, key, version) for offset, (key, version) in enumerate(history)]
+    batch = conflate(records, -1)
+    pieces = list(batch.pieces(most))
+    assert all(len(piece.packed) <= most for piece in pieces)
+    assert [change for piece in pieces for change in piece.changes] == batch.changes
+    assert (pieces[-1].reached, sum(piece.records for piece in pieces)) == (batch.reached, batch.records)
+    stored, rows = -1, dict[bytes, int]()
+    again = conflate(records, pieces[min(applied, len(pieces)) - 1].reached) if applied else batch
+    for piece in (*pieces[:applied], again):
+        assert piece.reached >= stored
+        stored = piece.reached
+        for change in piece.changes:
+            rows[change.key] = max(change.version, rows.get(change.key, -1))
+    assert rows == {change.key: change.version for change in batch.changes}
+
+
+def test_a_piece_keeps_when_its_rows_expire() -> None:
+    headers: list[tuple[str, bytes | None]] = [("g", b"1"), ("v", b"1"), ("t", b"0")]
+    expiring: list[tuple[str, bytes | None]] = [*headers, ("x", b"7")]
+    records: list[RawRecord] = [(b"a", b"{}", headers, 0), (b"b", b"{}", expiring, 1), (b"c", b"{}", expiring, 2)]
+    pieces = list(conflate(records, -1).pieces(1))
+    assert [[change.expires for change in piece.changes] for piece in pieces] == [[None], [7], [7]]
+
+
 numbers = st.sampled_from(
     [b"0", b"1", b"7", b"07", b"", b"-1", b" 1", b"1_0", b"9" * 18, b"9" * 19, b"%d" % MAX_NUMBER]
 )

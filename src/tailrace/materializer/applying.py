@@ -8,7 +8,8 @@ A crash loses what is under way, and the position says which of it Redis has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,6 +28,9 @@ from tailrace.store.writer import Applied, Moved, Parcel, Rejected, Unavailable,
 
 # Bytes of values in one script call: the others who use Redis wait for as long as it takes.
 _LARGEST_BATCH = 4 * 1024 * 1024
+# Changes in one script call. Lua looks at some bytes of a string to tell it from the others that it holds, and rows
+# differ in few: of many rows, each new one is compared with many others.
+_MOST_CHANGES = 500
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Applying:
                 self._counters.records.labels(held.view).inc(batch.records)
                 if batch.reached > held.read:
                     held.read = batch.reached
-                    found.append(Sent(held, batch, some))
+                    found.extend(_pieces(held, batch, some))
         return found
 
     def send(self, batches: Iterable[Sent], *, wait: bool) -> None:
@@ -207,6 +211,18 @@ class Applying:
 
     def _is_open(self, one: Sent) -> bool:
         return self._partitions.open.get(one.held.partition) is one.held
+
+
+def _pieces(held: OpenPartition, batch: Batch, messages: Sequence[Message]) -> Iterator[Sent]:
+    """A batch as it is sent, with the records that each piece leads over."""
+    first = 0
+    for piece in batch.pieces(_MOST_CHANGES):
+        if piece.reached == batch.reached:
+            yield Sent(held, piece, messages[first:])
+            return
+        last = bisect_right(messages, piece.reached, first, key=lambda message: message.offset() or 0)
+        yield Sent(held, piece, messages[first:last])
+        first = last
 
 
 def _parcels(batches: Sequence[Sent]) -> list[Parcel]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tailrace.record import Change, NotAChange, decode_change
 from tailrace.store.packed import Packed
 
 RawRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
-# Version, whether it is a row, the change as the store holds it, when it expires.
-_Newest = tuple[int, bool, bytes, int | None]
+# Version, whether it is a row, the change as the store holds it, when it expires, its offset.
+_Newest = tuple[int, bool, bytes, int | None, int]
 
 Message = TypeVar("Message", bound=Sized)
 
@@ -38,7 +38,7 @@ class Batch:
     """At most one change per key and generation, the one of highest rank, and the offset that the batch leads to.
 
     Generations are kept apart, because one is served while the next is kept back. `added` are all changes that a
-    materializer has added to the changelog.
+    materializer has added to the changelog. `offsets` are those of the changes, rising; empty where they do not rise.
     """
 
     packed: Packed
@@ -46,18 +46,35 @@ class Batch:
     records: int
     refused: list[Refused]
     added: list[Change]
+    offsets: list[int] = field(default_factory=list)
 
     @property
     def changes(self) -> list[Change]:
         """The changes, each read from its bytes anew."""
         return self.packed.changes()
 
+    def pieces(self, most: int) -> Iterator[Batch]:
+        """The batch in pieces of at most so many changes, where it can be cut: each leads on from the one before.
+
+        A record that was left out because of a later one is in no piece before that: who has stored a piece and then
+        reads on gets it, or what is newer.
+        """
+        count = len(self.packed)
+        if count <= most or self.refused or self.added or not self.offsets:
+            yield self
+            return
+        for first in range(0, count, most):
+            last = min(first + most, count)
+            reached = self.reached if last == count else self.offsets[last - 1]
+            packed, offsets = self.packed.piece(first, last), self.offsets[first:last]
+            yield Batch(packed, reached, self.records if last == count else 0, [], [], offsets)
+
 
 def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
     """Reduce records in offset order; those at or below the stored offset are already in the store.
 
     A record that is no change is refused, with the reason; it holds up no other. An empty value is a key that is gone.
-    Of equal ranks the first stays: a replay brings nothing new. Changes of one generation stay in the order of offsets.
+    Of equal ranks the first stays: a replay brings nothing new.
 
     This is the hot loop of the process. Headers as the pipeline writes them are read where they stand; whatever looks
     otherwise goes through `decode_change`, with the same result.
@@ -105,25 +122,26 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
             generation, newest = g, generations.setdefault(g, {})
         held = newest.get(key)  # type: ignore[arg-type]
         if held is None or version > held[0] or (version == held[0] and value and not held[1]):
-            row = b"%b %d %d %d %b" % (g, version, offset, timestamp, value or b"")
             if held is not None:
-                # Changes are published in the order of their offsets: gateways count on it.
+                # Changes stay in the order of their offsets.
                 del newest[key]  # type: ignore[arg-type]
-            newest[key] = (version, bool(value), row, expires)  # type: ignore[index]
-    return Batch(_pack(generations.values()), reached, count, refused, added)
+            row = b"%b %d %d %d %b" % (g, version, offset, timestamp, value or b"")
+            newest[key] = (version, bool(value), row, expires, offset)  # type: ignore[index]
+    packed, offsets = _pack(generations.values())
+    return Batch(packed, reached, count, refused, added, offsets if len(generations) == 1 else [])
 
 
-def _pack(generations: Iterable[dict[bytes, _Newest]]) -> Packed:
+def _pack(generations: Iterable[dict[bytes, _Newest]]) -> tuple[Packed, list[int]]:
     packed = Packed()
-    fields, number = packed.fields, 0
+    fields, offsets = packed.fields, list[int]()
     for newest in generations:
-        for key, (_, _, row, expires) in newest.items():
-            number += 1
+        for key, (_, _, row, expires, offset) in newest.items():
+            offsets.append(offset)
             fields.append(key)
             fields.append(row)
             if expires is not None:
-                packed.expiries.extend((number, expires))
-    return packed
+                packed.expiries.extend((len(offsets), expires))
+    return packed, offsets
 
 
 def cut(messages: Sequence[Message], most: int) -> Iterator[Sequence[Message]]:

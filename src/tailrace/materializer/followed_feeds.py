@@ -16,16 +16,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tailrace.catalog import Catalog, CatalogFeed
 from tailrace.kafka.changelogs import Changelogs, Message, Partition, Polled
 from tailrace.materializer.counters import Counters
-from tailrace.materializer.feed_batch import gather
+from tailrace.materializer.feed_batch import FeedBatch, gather
 from tailrace.materializer.feed_beginning import beginning
 from tailrace.materializer.letters import Letters
 from tailrace.materializer.sifting import raw
-from tailrace.store.feeds import FeedPlace, Feeds
+from tailrace.store.feeds import FeedPlace, Feeds, Taken
 from tailrace.store.listening import REFRESH
 from tailrace.store.writer import Moved, Writer
 
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 # Gateways refresh registrations more often than this.
 GRACE = REFRESH + 2.0
 _PROBE_EVERY = 1.0
+# Events in one script call, for the reason that `applying` gives.
+_MOST_EVENTS = 500
 
 
 @dataclass
@@ -62,6 +65,16 @@ class OpenFeed:
         return self.stored >= self.target
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """A batch that is on its way to Redis."""
+
+    partition: Partition
+    held: OpenFeed
+    batch: FeedBatch
+    answer: Callable[[], Taken | Moved]
+
+
 class FollowedFeeds:
     """The partitions of feeds of one instance. `lost` is called when Redis turns out to be empty."""
 
@@ -79,6 +92,7 @@ class FollowedFeeds:
         self._writer = writer
         self._letters = letters
         self._feeds = Feeds(writer)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="feeds")
         self._counters = counters
         self._lost = lost
         self._grace = grace
@@ -128,9 +142,7 @@ class FollowedFeeds:
             if now >= at and not self._letters.blocks(partition):
                 self._open_partition(partition)
         records, self._records = self._records, {}
-        for partition, found in records.items():
-            if partition in self._open:
-                self._apply(partition, found)
+        self._apply(records)
         if now >= self._probe_at:
             self._probe_at = now + _PROBE_EVERY
             self._probe()
@@ -194,20 +206,43 @@ class FollowedFeeds:
         self._counters.reopened.labels(feed.name).inc()
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
 
-    def _apply(self, partition: Partition, messages: list[Message]) -> None:
-        held = self._open[partition]
-        name = held.place.feed.name
-        batch = gather(raw(messages), held.stored)
-        if batch.reached == held.stored:
-            return
+    def _apply(self, records: Mapping[Partition, Sequence[Message]]) -> None:
+        """Have a thread send a batch while the next one is made. For a single one it would only add its own delay."""
+        sent: _Sent | None = None
+        single = sum(map(len, records.values())) <= _MOST_EVENTS
+        for partition, found in records.items():
+            for first in range(0, len(found), _MOST_EVENTS):
+                messages = found[first : first + _MOST_EVENTS]
+                if (held := self._open.get(partition)) is None:
+                    break
+                reached = sent.batch.reached if sent is not None and sent.held is held else held.stored
+                batch = gather(raw(messages), reached)
+                self._settle(sent)
+                sent = self._send(partition, held, batch, messages, wait=single)
+        self._settle(sent)
+
+    def _send(
+        self, partition: Partition, held: OpenFeed, batch: FeedBatch, messages: Sequence[Message], *, wait: bool
+    ) -> _Sent | None:
+        if self._open.get(partition) is not held or batch.reached == held.stored:
+            return None
         if batch.refused and not self._letters.keep(held, _refused(messages, dict(batch.refused))):
             self._close(partition)
+            return None
+        args = (held.place, held.begun, held.stored, batch.reached, batch.events)
+        if wait:
+            return _Sent(partition, held, batch, lambda: self._feeds.apply(*args))
+        return _Sent(partition, held, batch, self._thread.submit(self._feeds.apply, *args).result)
+
+    def _settle(self, sent: _Sent | None) -> None:
+        """Take in what became of a batch, before anything else is asked of Redis."""
+        if sent is None:
             return
-        result = self._feeds.apply(held.place, held.begun, held.stored, batch.reached, batch.events)
+        name, batch, result = sent.held.place.feed.name, sent.batch, sent.answer()
         if isinstance(result, Moved):
-            self._lose(partition, result.offset)
+            self._lose(sent.partition, result.offset)
             return
-        held.stored = batch.reached
+        sent.held.stored = batch.reached
         self._counters.records.labels(name).inc(batch.records)
         self._counters.accepted.labels(name).inc(result.new)
         self._counters.kept.labels(name).inc(result.kept)

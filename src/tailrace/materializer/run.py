@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 
 from tailrace.catalog import catalog_topic
 from tailrace.health import HealthServer
@@ -25,6 +27,11 @@ from tailrace.store.match_writer import MatchWriter
 from tailrace.store.writer import Writer
 
 log = logging.getLogger(__name__)
+
+_NEW_OBJECTS = 500_000
+# For how long, in seconds, one thread computes while another waits: what is to be sent to Redis must not wait until the
+# next batch is ready.
+_TURN = 0.0005
 
 
 def run(app: str, settings: Settings) -> int:
@@ -52,6 +59,8 @@ def run(app: str, settings: Settings) -> int:
         else None
     )
     log.info("materializer of app %s: %s → %s", app, settings.text("kafka"), without_password(settings.text("redis")))
+    collect_seldom()
+    sys.setswitchinterval(_TURN)
     try:
         while not stopping.is_set():
             materializer.step()
@@ -64,3 +73,14 @@ def run(app: str, settings: Settings) -> int:
         if health is not None:
             health.close()
     return 0
+
+
+def collect_seldom() -> None:
+    """Look for cycles among objects after so many new ones that a poll does not reach it.
+
+    Every record makes some objects that live as long as its poll, and none of them are in cycles. With Python's
+    default they are looked through again and again, which took half of the process's time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS)

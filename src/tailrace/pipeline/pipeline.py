@@ -34,6 +34,7 @@ from tailrace.kafka.topics import TopicOnBroker
 from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.builds import Build, Chosen, choose_build, choose_feed, feed_starts, remove_older
 from tailrace.pipeline.changelog import Reach, changelog_writer, real_time
+from tailrace.pipeline.checkpoint import forget_unfinished
 from tailrace.pipeline.dead_letters import write_dead_letters
 from tailrace.pipeline.definitions import definition
 from tailrace.pipeline.events import REASONS, dedupe
@@ -243,6 +244,7 @@ class Pipeline:
         return any(step is not None and step.within is not None for step in found)
 
     def _started(self, build: Build, mode: str) -> DataStreamWriter:
+        forget_unfinished(build.checkpoint)
         writer = changelog_writer(self._session, build, self._reach, batches=mode != LIVE)
         if mode == LIVE:
             return real_time(writer, self._reach.batch_seconds)

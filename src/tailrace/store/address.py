@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 Kind = Literal["server", "sentinel", "cluster"]
 
@@ -31,6 +31,8 @@ _SCHEMES: dict[str, tuple[Kind, str, int]] = {
     "redis+cluster": ("cluster", "redis", 6379),
     "rediss+cluster": ("cluster", "rediss", 6379),
 }
+# The standard library takes no list of hosts with an IPv6 address in it.
+_URL = re.compile(r"(?P<scheme>[A-Za-z+]+)://(?P<hosts>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\],/@]+)(?::([0-9]{1,5}))?", re.ASCII)
 _SENTINEL_OPTIONS = frozenset(("sentinel_username", "sentinel_password"))
 _TLS_OPTIONS = frozenset(
@@ -80,27 +82,24 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """The address that a URL spells; raises NotAnAddress."""
-        try:
-            parts = urlsplit(text)
-        except ValueError:
-            raise NotAnAddress(EXPECTED) from None
-        if parts.scheme not in _SCHEMES:
+        parts = _URL.fullmatch(text)
+        if parts is None or parts["scheme"].lower() not in _SCHEMES:
             raise NotAnAddress(EXPECTED)
-        kind, scheme, port = _SCHEMES[parts.scheme]
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        kind, scheme, port = _SCHEMES[parts["scheme"].lower()]
+        options = dict(parse_qsl(parts["query"] or "", keep_blank_values=True))
         _check(options, kind, scheme)
         if scheme == "unix":
-            if not parts.path:
+            if not parts["path"]:
                 raise NotAnAddress("the path of a socket file, as in unix:///run/redis.sock")
-            return cls(kind, (Node(f"unix:{unquote(parts.path)}", text),))
-        credentials, at, hosts = parts.netloc.rpartition("@")
+            return cls(kind, (Node(f"unix:{unquote(parts['path'])}", text),))
+        credentials, at, hosts = parts["hosts"].rpartition("@")
         found = [_host(host, port) for host in hosts.split(",")]
         if kind == "server":
             if len(found) > 1:
                 raise NotAnAddress("one host, or redis+sentinel://… or redis+cluster://… for several")
-            _number(parts.path.strip("/") or "0", "a database number after the host, as in redis://localhost:6379/0")
+            _number(parts["path"].strip("/") or "0", "a database number after the host, as in redis://localhost:6379/0")
             return cls(kind, (Node(f"{found[0][0]}:{found[0][1]}", text),))
-        master, database = _path(parts.path, kind)
+        master, database = _path(parts["path"], kind)
         own = {name: value for name, value in options.items() if name not in _SENTINEL_OPTIONS}
         rest = f"/{database}" + (f"?{urlencode(own)}" if own else "")
         address = cls(kind, (), master, scheme, credentials + at, rest)

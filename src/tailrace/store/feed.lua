@@ -62,8 +62,9 @@ local function unknown(identity)
   return true
 end
 
-local until_when = {}
+local until_when, anybody = {}, redis.call('ZCARD', listening) > 0
 local function listens(client)
+  if not anybody then return false end
   if until_when[client] == nil then
     until_when[client] = tonumber(redis.call('ZSCORE', listening, ARGV[CLIENTS + client]) or 0)
   end
@@ -101,13 +102,15 @@ for n = 1, #kept do
   local i, client, offset = kept[n][1], kept[n][2], kept[n][3]
   redis.call('XADD', KEYS[STREAMS + client], offset .. '-1', 'e', ARGV[i + 2])
 end
+local names, latest = {}, {}
 for client, offset in pairs(touched) do
   local stream, name = KEYS[STREAMS + client], ARGV[CLIENTS + client]
   local dropped = redis.call('XTRIM', stream, 'MAXLEN', length)
   if old[1] then dropped = dropped + redis.call('XTRIM', stream, 'MINID', old[1] .. '-2') end
   if always then
-    redis.call('HSETNX', from, name, floor)
-    redis.call('ZADD', recent, offset, name)
+    names[#names + 1] = name
+    latest[#latest + 1] = offset
+    latest[#latest + 1] = name
     redis.call('PEXPIRE', stream, 2 * age)
   else
     redis.call('PEXPIREAT', stream, until_when[client])
@@ -116,6 +119,14 @@ for client, offset in pairs(touched) do
     local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1][1]
     redis.call('HSET', from, name, string.format('%.0f', string.match(first, '^%d+') - 1))
   end
+end
+for first = 1, #names, CHUNK do
+  local last_name = math.min(first + CHUNK - 1, #names)
+  local held = redis.call('HMGET', from, unpack(names, first, last_name))
+  for n = first, last_name do
+    if not held[n - first + 1] then redis.call('HSET', from, names[n], floor) end
+  end
+  redis.call('ZADD', recent, unpack(latest, 2 * first - 1, 2 * last_name))
 end
 
 for source, version in pairs(moved) do redis.call('HSET', marks, source, version) end

@@ -23,6 +23,12 @@ class Packed:
     def __len__(self) -> int:
         return len(self.fields) // 2
 
+    def piece(self, first: int, last: int) -> Packed:
+        """The changes from one number, counted from 0, up to another."""
+        pairs = zip(self.expiries[::2], self.expiries[1::2], strict=True)
+        expiries = [held for number, when in pairs if first < number <= last for held in (number - first, when)]
+        return Packed(self.fields[2 * first : 2 * last], expiries)
+
     def changes(self) -> list[Change]:
         """The changes that were packed, but for whether a materializer has added them."""
         expires = dict(zip(self.expiries[::2], self.expiries[1::2], strict=True))
