@@ -174,23 +174,23 @@ def test_ten_thousand_connects_and_disconnects_leave_nothing(
     eventually(lambda: held()[1] <= tasks + 8, "no task is left")
 
 
-@pytest.mark.parametrize("surface", ["sse", "ws"])
+@pytest.mark.parametrize(("surface", "key"), [("sse", "900"), ("ws", "901")])
 def test_a_client_that_never_reads_is_ended_and_the_others_go_on(
-    own: GatewayProcess, store: Store, surface: str
+    own: GatewayProcess, store: Store, surface: str, key: str
 ) -> None:
     reading: SocketTap = own.socket()
-    reading.subscribe("a", view="averages", keys=[KEY])
+    reading.subscribe("a", view="averages", keys=[key])
     if surface == "ws":
-        own.socket(buffer=4096).send(type="subscribe", id="a", view="averages", keys=[KEY, "1"])
+        own.socket(buffer=4096).send(type="subscribe", id="a", view="averages", keys=[key, "1"])
     else:
-        own.follow(f"/views/averages/events?key={KEY}&key=1", buffer=4096)
+        own.follow(f"/views/averages/events?key={key}&key=1", buffer=4096)
     sample = f'tailrace_gateway_closed_total{{reason="slow",surface="{surface}"}}'
     version = 1
     while own.metric(sample) == 0:
         version += 1
-        store.put("averages", KEY, version, row(version, pad="x" * 65536))
+        store.put("averages", key, version, row(version, pad="x" * 65536))
         while (found := reading.frame()) is None or found[0] != TEXT:
             assert found is not None
     eventually(lambda: own.metric(f'tailrace_gateway_connections{{surface="{surface}"}}') == (surface == "ws"), "gone")
-    store.put("averages", KEY, version + 1, row(version + 1))
+    store.put("averages", key, version + 1, row(version + 1))
     assert reading.message()["row"] == {"version": version + 1}

@@ -36,27 +36,29 @@ class EventStream(Response):
         async def start() -> None:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
-        last, deadline = b"", None
         if scope["method"] == "HEAD":
             await start()
-        else:
-            wire = await lend(scope, start)
-            wire.identity = scope.get("state", {}).get("identity")
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        last, wire = b"", await lend(scope, start)
+        wire.identity = scope.get("state", {}).get("identity")
+        self._gateway.hub.open(wire)
+        try:
             await self._feed(wire)
             if wire.ending is not None:
                 last = close(wire.ending)
                 self._gateway.metrics.sent("close", 1, len(last))
             # The end waits until there is room for it: a client that does not read would hold up its own deadline.
+            # Until it is out, the hub can cut the client off, too.
             deadline = asyncio.get_running_loop().call_later(self._gateway.timing.grace, wire.abort)
-        try:
-            await send({"type": "http.response.body", "body": last, "more_body": False})
-        finally:
-            if deadline is not None:
+            try:
+                await send({"type": "http.response.body", "body": last, "more_body": False})
+            finally:
                 deadline.cancel()
+        finally:
+            self._gateway.hub.close(wire)
 
     async def _feed(self, wire: Wire) -> None:
-        hub = self._gateway.hub
-        hub.open(wire)
         wire.send(RETRY)
         subscription = self._subscribe(wire)
         wire.stream = subscription
@@ -68,4 +70,3 @@ class EventStream(Response):
             subscription.close()
             wire.stream = None
             self._gateway.metrics.subscribed("sse", -1)
-            hub.close(wire)
