@@ -33,7 +33,7 @@ def test_a_record_holds_the_whole_stream(stream: Stream) -> None:
 def test_the_record_is_compact_json_with_a_format() -> None:
     assert Command("begin", STREAM).encode() == (
         b'{"format":1,"command":"begin","stream":{"id":"s1","view":"orders","keys":null,'
-        b'"where":"status = \'open\'","begun":false,"expires":1790000000000}}'
+        b'"where":"status = \'open\'","begun":false,"expires":1790000000000,"ttl":60}}'
     )
 
 
