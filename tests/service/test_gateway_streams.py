@@ -200,7 +200,7 @@ def test_thousands_of_connects_and_disconnects_leave_nothing(
     before = left()
     kinds: list[dict[str, Any]] = [{"keys": ["k0", "k1"]}, {"where": "n > 2"}, {}]
     for _ in range(examples):
-        made = [opened(first, streams, **kinds[n % 3]) for n in range(30)]
+        made = [opened(first, streams, ttl=12, **kinds[n % 3]) for n in range(30)]
         for stream in made:
             command(second, "POST", stream, "/begin")
         paths = [stream["events"] for stream in made] * 15 + [f"/views/{streams.log.view}/events?where=n%3E1"] * 50
