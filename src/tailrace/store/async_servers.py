@@ -15,6 +15,10 @@ from tailrace.store.address import Address, Node
 from tailrace.store.outages import Unavailable, unavailable
 from tailrace.store.topology import Topology, holder, nowhere
 
+# Commands that are under way at a time. Each has a connection of its own, which stays: ten thousand clients that come
+# at once must not be as many connections.
+MOST = 32
+
 
 class AsyncServers:
     """For the tasks of one event loop. Nothing is opened before it is used."""
@@ -24,18 +28,23 @@ class AsyncServers:
         self._clients: dict[Node, redis.asyncio.Redis] = {}
         self._advisers: dict[Node, redis.asyncio.Redis] = {}
         self._asking = asyncio.Lock()
+        self._room = asyncio.Semaphore(MOST)
 
     @asynccontextmanager
     async def at(self, key: bytes) -> AsyncIterator[redis.asyncio.Redis]:
-        """The client of the server that holds a key; raises Unavailable for whatever that server refuses."""
-        node = await self.node(key)
-        client = await self._client(node)
-        try:
-            yield client
-        except connecting.ERRORS as error:
-            await client.connection_pool.disconnect(inuse_connections=False)
-            self._topology.doubt()
-            raise cast(Unavailable, unavailable(error, node, always=True)) from None
+        """The client of the server that holds a key; raises Unavailable for whatever that server refuses.
+
+        Who has one waits for nobody else who needs one: there are only so many.
+        """
+        async with self._room:
+            node = await self.node(key)
+            client = await self._client(node)
+            try:
+                yield client
+            except connecting.ERRORS as error:
+                await client.connection_pool.disconnect(inuse_connections=False)
+                self._topology.doubt()
+                raise cast(Unavailable, unavailable(error, node, always=True)) from None
 
     async def node(self, key: bytes) -> Node:
         """The server that holds a key."""
