@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 
 from registry_server import RegistryServer
 from running import Tailrace
@@ -14,16 +15,26 @@ from services import NewBroker, NewRedis, Services
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 
+_EXAMPLES = 2
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What `scripts/campaign` turns up."""
     group = parser.getgroup("campaign")
-    group.addoption("--examples", type=int, default=2, help="random histories through a running pipeline")
+    group.addoption("--examples", type=int, default=_EXAMPLES, help="random histories through a running pipeline")
     group.addoption("--kills", type=int, default=1, help="how often the pipeline is killed while records flow")
     group.addoption("--seed", type=int, default=1, help="of the moments at which something is killed")
     group.addoption(
         "--every-kind", action="store_true", help="break a view of every kind, and in micro-batch mode, too"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the ordinary run try the same examples every time; `scripts/campaign` tries others."""
+    ordinary = config.getoption("--examples") == _EXAMPLES
+    settings.register_profile("ordinary", derandomize=True)
+    settings.register_profile("campaign", print_blob=True)
+    settings.load_profile("ordinary" if ordinary else "campaign")
 
 
 @pytest.fixture(scope="session")

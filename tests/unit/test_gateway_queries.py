@@ -117,7 +117,7 @@ async def quiet(gateway: ModelGateway, clients: list[ModelClient]) -> None:
         if client.wire.paused:
             client.wire.resume_writing()
     gateway.deliver()
-    for _ in range(400):
+    for _ in range(4000):
         await asyncio.sleep(0.0005)
         await find_lost(list(gateway.queries._parts.values()), gateway.queries._matches, 0.0)
         if all(client.ready for client in clients) and all(
