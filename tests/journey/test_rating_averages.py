@@ -96,6 +96,6 @@ def test_ratings_become_averages_that_clients_read_follow_and_resume(live: Tailr
 
     # The documents and health pages are there.
     assert httpx.get(f"{live.url}/docs").status_code == 200
-    assert "/views/{view}/{key}" in httpx.get(f"{live.url}/openapi.json").json()["paths"]
+    assert f"/views/{live.view}/{{key}}" in httpx.get(f"{live.url}/openapi.json").json()["paths"]
     assert httpx.get(f"{live.url}/health/live").status_code == 200
     assert httpx.get(f"{live.url}/health/ready").status_code == 200

@@ -123,7 +123,7 @@ def test_who_has_seen_nothing_of_a_partition_holds_nothing_that_could_be_gone() 
     ("after", "expected"),
     [
         ("0123abcd.1.0-20.1-9", Since({0: 20, 1: 9})),
-        ("0123abcd.1.0-20", Since({0: 20})),
+        ("0123abcd.1.0-20", Since({0: 20, 1: -1})),
         ("0123abcd.1.0-20.1-10", Ahead(10)),
         ("0123abcd.2.0-20.1-9", Later(2)),
     ],
@@ -137,5 +137,5 @@ def test_a_position_is_worth_what_the_store_still_knows(after: str, expected: ob
     [(Stored(20, 13, 1), "forgotten"), (Stored(20, 3, 1, pruned=13), "forgotten"), (Stored(20, 12, 1, pruned=12), "")],
 )
 def test_what_went_before_a_restore_or_the_horizon_is_not_known(stored: Stored, reason: str) -> None:
-    come = since("0123abcd.1.0-12", VIEW, 1, [stored, Stored(9, 9, 1)])
+    come = since("0123abcd.1.0-12", VIEW, 1, [stored, Stored(9, -1, 1)])
     assert (come.reason if isinstance(come, Reset) else "") == reason

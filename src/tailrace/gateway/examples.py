@@ -152,6 +152,17 @@ FOLLOW: dict[int | str, dict[str, Any]] = {
     "default": _OTHER,
 }
 
+STREAMS: dict[int | str, dict[str, Any]] = {
+    400: _json(
+        "The body can't be used.",
+        {"error": "keys and where", "expected": "keys or where", "got": "both", "remedy": "…"},
+    ),
+    404: _json("There is no such stream or view.", {"error": "unknown stream", "expected": "…", "remedy": "…"}),
+    501: _json("This gateway has no Kafka to write commands to.", {"error": "…", "expected": "…", "remedy": "…"}),
+    503: _json("Kafka or Redis is away; ask again.", {"error": "…", "expected": "…", "remedy": "…"}),
+    "default": _OTHER,
+}
+
 READY = _json(
     "Ready.",
     {

@@ -12,7 +12,7 @@ from tailrace.store.stored import Stored
 
 @dataclass(frozen=True)
 class Since:
-    """The client has seen these partitions up to these offsets, and nothing of the others."""
+    """The client has seen the partitions up to these offsets; -1 where it can claim nothing of one."""
 
     offsets: Mapping[int, int]
 

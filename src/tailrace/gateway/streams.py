@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from tailrace.commands import TTL, Stream
+from tailrace.gateway import examples
 from tailrace.gateway.access_hook import Identity
 from tailrace.gateway.follow_query import prepare_query
 from tailrace.gateway.following import LastId, LastIdHeader, event_stream
@@ -100,7 +101,7 @@ def sockets(gateway: Gateway) -> list[BaseRoute]:
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes of streams."""
-    routes = APIRouter(tags=["streams"])
+    routes = APIRouter(tags=["streams"], responses=examples.STREAMS)
     kept = gateway.kept_streams
 
     @routes.post("/streams", summary="Open a stream", status_code=201, response_model=StreamShown)
