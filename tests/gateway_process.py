@@ -320,6 +320,7 @@ class Tap:
         size, _, self._raw = self._raw.partition(b"\r\n")
         length = int(size, 16)
         while len(self._raw) < length + 2:
+            assert not self.ended, "the connection was cut off within a chunk"
             self._receive()
         chunk, end, self._raw = self._raw[:length], self._raw[length : length + 2], self._raw[length + 2 :]
         assert end == b"\r\n", "a chunk has the length it names"

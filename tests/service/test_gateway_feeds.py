@@ -203,12 +203,13 @@ def test_a_slow_client_is_ended_with_its_position_and_costs_others_nothing(
         store.put(client, f"{n} {pad}")
         if fast is not None:
             assert fast.frame().data["text"].startswith(f"{n} "), "who reads gets every event"
-    eventually(lambda: gateway.metric(closed) == before + 1, "the slow one is ended")
+    eventually(lambda: f"feed=slow feed=notices client=b'{client}'" in gateway.log.read_text(), "it is found slow")
     frames = slow.frames("close")
     seen = [int(frame.data["text"].split()[0]) for frame in frames[:-1]]
     assert seen == list(range(len(seen))) and len(seen) < count, "what came is everything up to there"
     assert (frames[-1].data["reason"], frames[-1].data["retry"], frames[-1].id) == ("slow", True, None)
     assert list(slow.rest()) == [] and slow.ended
+    eventually(lambda: gateway.metric(closed) == before + 1, "the slow one is counted")
     back = follow(gateway, client, frames[-2].id)
     assert back.frame().event == "reset", "only 4 events are kept here"
     back.close()
