@@ -291,7 +291,7 @@ def test_refusals_say_what_was_expected(gateway: GatewayProcess, store: FeedStor
     assert found.status_code == 404 and found.json()["error"] == "unknown feed"
     assert found.json()["expected"] == ["notices"]
     assert gateway.get("/feeds/notices/%FF/events").status_code == 400
-    document = gateway.get("/openapi.json").json()["paths"]["/feeds/{feed}/{client}/events"]["get"]
+    document = gateway.get("/openapi.json").json()["paths"]["/feeds/notices/{client}/events"]["get"]
     assert "event: event" in document["responses"]["200"]["content"]["text/event-stream"]["example"]
 
 
