@@ -80,6 +80,14 @@ def answer_in_json(app: FastAPI) -> None:
                 expected=(found.headers or {}).get("Allow", "GET"),
                 remedy="See /docs.",
             ).response()
+        if found.status_code == 400:
+            return Problem(
+                400,
+                "unreadable body",
+                expected="JSON, encoded as UTF-8",
+                got=str(found.detail),
+                remedy="Send what /docs shows for this path.",
+            ).response()
         return Problem(found.status_code, str(found.detail), headers=found.headers).response()
 
     async def invalid(_: Request, error: Exception) -> Response:

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from tailrace.catalog import Column
+from tailrace.queries.kinds import split_type
 
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "integer": 32, "bigint": 64, "long": 64}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)", re.ASCII)
@@ -47,12 +48,12 @@ def read(text: str) -> SparkType:
     text = text.strip()
     lower = text.lower()
     if lower.startswith("struct<") and lower.endswith(">"):
-        parts = (part.partition(":") for part in _split(text[len("struct<") : -1]))
+        parts = (part.partition(":") for part in split_type(text[len("struct<") : -1]))
         return SparkType("struct", tuple((name.strip(), read(of)) for name, colon, of in parts if colon))
     if lower.startswith("array<") and lower.endswith(">"):
         return SparkType("array", of=read(text[len("array<") : -1]))
     if lower.startswith("map<") and lower.endswith(">"):
-        return SparkType("map", of=read(_split(text[len("map<") : -1])[-1]))
+        return SparkType("map", of=read(split_type(text[len("map<") : -1])[-1]))
     if (found := _DECIMAL.fullmatch(lower)) is not None:
         return SparkType("decimal", digits=(int(found[1]), int(found[2])))
     return SparkType("string" if _TEXTS.fullmatch(lower) else lower)
@@ -197,18 +198,3 @@ def _or_null(found: dict[str, Any]) -> dict[str, Any]:
 
 def _within(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
-
-
-def _split(text: str) -> list[str]:
-    """The parts between the commas that are in no brackets."""
-    found, depth, start = [], 0, 0
-    for i, character in enumerate(text):
-        if character in "<(":
-            depth += 1
-        elif character in ">)":
-            depth -= 1
-        elif character == "," and depth == 0:
-            found.append(text[start:i])
-            start = i + 1
-    found.append(text[start:])
-    return found

@@ -56,15 +56,15 @@ def read_type(text: str) -> Type:
     text = text.strip()
     lower = text.lower()
     if lower.startswith("struct<") and lower.endswith(">"):
-        parts = (part.partition(":") for part in _split(text[len("struct<") : -1]))
+        parts = (part.partition(":") for part in split_type(text[len("struct<") : -1]))
         return Type(text, Kind.STRUCT, {name.strip(): read_type(of) for name, colon, of in parts if colon})
     if (sized := _SIZED.fullmatch(lower)) is not None:
         return Type(text, _SIZED_KINDS[sized[1]])
     return Type(text, _KINDS.get(lower, Kind.OTHER))
 
 
-def _split(text: str) -> list[str]:
-    """The fields of a struct: cut at the commas that are in no brackets."""
+def split_type(text: str) -> list[str]:
+    """What stands within the brackets of a type, cut at the commas that are in no brackets of their own."""
     found, depth, start = [], 0, 0
     for i, character in enumerate(text):
         if character in "<(":

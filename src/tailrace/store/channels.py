@@ -79,7 +79,9 @@ class Channels:
         if self._wanted[channel] > 0:
             return
         del self._wanted[channel]
-        self._waiting.pop(channel, None)
+        if (event := self._waiting.pop(channel, None)) is not None:
+            # Who waits looks again: the channel may be joined anew before it has.
+            event.set()
         if channel in self._to_join:
             self._to_join.discard(channel)
         elif channel in self._asked:
@@ -87,8 +89,8 @@ class Channels:
             self._work.set()
 
     async def joined(self, channel: bytes) -> None:
-        """Wait until every message published on a wanted channel from now on comes through this link."""
-        while channel not in self._subscribed:
+        """Wait until every message published on a channel from now on comes through this link, or nobody wants it."""
+        while channel in self._wanted and channel not in self._subscribed:
             await self._waiting.setdefault(channel, asyncio.Event()).wait()
 
     async def run(self) -> None:

@@ -1,0 +1,42 @@
+"""The pub/sub link keeps its promises to those who wait for a channel."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tailrace.dev.redis_server import RedisServer
+from tailrace.store.channels import Channels
+
+PATIENCE = 20.0
+
+
+def test_who_waits_for_a_channel_that_is_left_and_joined_again_gets_it(redis_server: RedisServer, fresh: str) -> None:
+    async def wait() -> None:
+        channel = fresh.encode()
+        channels = Channels(redis_server.url, lambda *_: None, lambda: None)
+        channels.join(channel)
+        waiting = asyncio.create_task(channels.joined(channel))
+        await asyncio.sleep(0)
+        channels.leave(channel)
+        channels.join(channel)
+        running = asyncio.create_task(channels.run())
+        await asyncio.wait_for(waiting, PATIENCE)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(wait())
+
+
+def test_who_waits_for_a_channel_that_nobody_wants_any_more_waits_no_longer(
+    redis_server: RedisServer, fresh: str
+) -> None:
+    async def wait() -> None:
+        channel = fresh.encode()
+        channels = Channels(redis_server.url, lambda *_: None, lambda: None)
+        channels.join(channel)
+        waiting = asyncio.create_task(channels.joined(channel))
+        await asyncio.sleep(0)
+        channels.leave(channel)
+        await asyncio.wait_for(waiting, PATIENCE)
+
+    asyncio.run(wait())
