@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
-import jwt
 import pytest
 import redis as redis_client
-from cryptography.hazmat.primitives.asymmetric import rsa
-from jwt.algorithms import RSAAlgorithm
 
 from access_tokens import SECRET, Socket, bearer, settings, token
-from gateway_process import GatewayProcess, Store, row, view
+from gateway_process import GatewayProcess, Store, row
+from order_store import order_store
 from running import eventually
-from tailrace.catalog import Column
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.keys import default_prefix
 
@@ -34,16 +27,7 @@ OWN = {"views": {"orders": {"where": "customer = {sub}"}, "names": ["{sub}", "{s
 @pytest.fixture(scope="module")
 def orders(redis_server: RedisServer) -> Store:
     """The views `orders`, whose rows have a customer, and `names`."""
-    columns = (Column("order_id", "bigint"), Column("customer", "string"))
-    store = Store(
-        redis_server.url, APP, replace(view("orders", "order_id bigint"), columns=columns), view("names", "name string")
-    )
-    store.publish_catalog()
-    store.begin()
-    store.put("orders", "1", 1, row(1, order_id=1, customer="c7"))
-    store.put("orders", "2", 1, row(1, order_id=2, customer="c8"))
-    store.put("names", "c7", 1, row(1, name="c7"))
-    return store
+    return order_store(redis_server.url, APP)
 
 
 @pytest.fixture(scope="module")
@@ -370,49 +354,3 @@ def test_nothing_secret_is_in_the_logs(gateways: list[GatewayProcess]) -> None:
         # Every token begins with the same header, so no token of any test is there.
         for secret in (SECRET, made, held, held.split(".")[0], held.split(".")[2]):
             assert secret not in log
-
-
-def test_keys_that_an_issuer_publishes_are_believed_also_while_it_is_away(
-    redis_server: RedisServer, orders: Store, tmp_path: Path
-) -> None:
-    mine = rsa.generate_private_key(65537, 2048)
-    key = json.loads(RSAAlgorithm.to_jwk(mine.public_key())) | {"kid": "k1", "use": "sig"}
-    published = json.dumps({"keys": [key]}).encode()
-
-    class Issuer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/keys" else 302)
-            self.send_header("Location", "/keys")
-            self.end_headers()
-            self.wfile.write(published)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    def signed(kid: str) -> dict[str, str]:
-        claims = {"sub": "c7", "exp": time.time() + 300, "iss": "me", "aud": ["x", "tailrace"]}
-        return bearer(jwt.encode(claims, mine, algorithm="RS256", headers={"kid": kid}))
-
-    issuer = ThreadingHTTPServer(("127.0.0.1", 0), Issuer)
-    threading.Thread(target=issuer.serve_forever, daemon=True).start()
-    (tmp_path / "rights.json").write_text(json.dumps({"views": {"orders": {"where": "customer = {sub}"}}}))
-    given = {
-        "jwt-algorithm": "RS256",
-        "jwks": f"http://127.0.0.1:{issuer.server_port}/keys",
-        "jwt-issuer": "me",
-        "jwt-audience": "tailrace",
-        "rights": str(tmp_path / "rights.json"),
-    }
-    gateway = GatewayProcess(tmp_path, redis_server.url, APP, given)
-    try:
-        gateway.wait_ready()
-        assert gateway.get("/views/orders/1", **signed("k1")).status_code == 200
-        assert gateway.get("/views/orders/2", **signed("k1")).status_code == 404
-        assert gateway.get("/views/orders/1", **signed("k2")).json()["error"] == "token not believed"
-        assert gateway.get("/views/orders/1", **bearer(token())).json()["error"] == "token not believed"
-        issuer.shutdown()
-        issuer.server_close()
-        assert gateway.get("/views/orders/1", **signed("k1")).status_code == 200
-        assert "keys=fetched number=1" in gateway.log.read_text()
-    finally:
-        gateway.close()
