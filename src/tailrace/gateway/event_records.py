@@ -13,8 +13,8 @@ from tailrace.catalog import CatalogTopic
 from tailrace.gateway import json_spans
 from tailrace.gateway.json_spans import Span
 from tailrace.gateway.spark_types import Mismatch, SparkType, got, mismatches, read
+from tailrace.kafka.async_delivery import LARGEST
 from tailrace.kafka.delivery import Headers, Outgoing
-from tailrace.kafka.events_in import LARGEST
 
 MOST = 1000
 # What a request's `Idempotency-Key` becomes, for `.dedupe(header="idempotency-key")`.

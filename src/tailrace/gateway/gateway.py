@@ -35,10 +35,10 @@ from tailrace.gateway.sweep import Sweep
 from tailrace.gateway.timing import Timing
 from tailrace.gateway.waits import Waits
 from tailrace.gateway.wire import Wire
+from tailrace.kafka.async_delivery import AsyncDelivery
 from tailrace.kafka.async_writer import AsyncWriter
 from tailrace.kafka.commands_topic import CommandsReader
 from tailrace.kafka.ends import Ends
-from tailrace.kafka.events_in import EventsIn
 from tailrace.store.channels import Channels
 from tailrace.store.listening import Listening
 from tailrace.store.matches import Matches
@@ -81,7 +81,7 @@ class Gateway:
         self.reads = Reads(self.reader)
         self.waits = Waits(self.channels, self.reader.channel)
         self.ends = Ends(kafka)
-        self.events_in = EventsIn(kafka)
+        self.events_in = AsyncDelivery(kafka, "events in")
         self.joining = Joining(self.hub, self.channels, self.reads, self.known, self.metrics, timing)
         commands = AsyncWriter(kafka, commands_topic(app), "commands") if kafka else None
         self.commanding = Commanding(commands)

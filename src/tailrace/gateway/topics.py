@@ -16,7 +16,7 @@ from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import RETRY_AFTER, Problem, unavailable
 from tailrace.gateway.views import loaded
-from tailrace.kafka.events_in import Full, Unwritten, Written
+from tailrace.kafka.async_delivery import Full, Unwritten, Written
 
 JSON = "application/json"
 RECORDS = "application/vnd.tailrace.records+json"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 _TIMEOUT = 5.0
-_ANY = -1
+ANY = -1
 # A dead letter is longer than the record that it was, by its headers.
 LARGEST = 9 * 1024 * 1024
 
@@ -70,7 +70,7 @@ class Delivery:
                     key=record.key,
                     headers=record.headers,  # type: ignore[arg-type]
                     on_delivery=self._delivered,
-                    partition=_ANY if record.partition is None else record.partition,
+                    partition=ANY if record.partition is None else record.partition,
                 )
             except BufferError:
                 producer.flush(_TIMEOUT)

@@ -1,7 +1,7 @@
-"""Events in: records that clients of a gateway write. Each is told only what the brokers have acknowledged.
+"""Delivery for the tasks of an event loop: nothing in it waits on the loop's thread.
 
 The producer is idempotent, and waits for all replicas. Its queue is bounded: where it is full nothing of a request is
-written. A record that was not acknowledged in time may have been written all the same; its client is told so.
+written. A record that was not acknowledged in time may have been written all the same; who asked is told so.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from tailrace.errors import Unreachable
 from tailrace.kafka.complaints import complaints
-from tailrace.kafka.delivery import Outgoing
+from tailrace.kafka.delivery import ANY, Outgoing
 
 # A record that has not been acknowledged after as many seconds is given up: its client has waited long enough.
 TIMEOUT = 5.0
@@ -46,11 +47,18 @@ class Full(Exception):
     """The queue has no room for a request; nothing of it was written."""
 
 
-class EventsIn:
-    """Writes records for the tasks of one event loop. Nothing is opened before it is used."""
+class AsyncDelivery:
+    """Writes records, and says what the brokers have acknowledged. Nothing is opened before it is used.
 
-    def __init__(self, servers: str) -> None:
+    `what` names the records in logs, `linger` is for how many ms a record waits for others to go with it. The client
+    calls back only from `poll`, which a thread of its own is in.
+    """
+
+    def __init__(self, servers: str, what: str, *, linger: int = 2, timeout: float = TIMEOUT) -> None:
         self._servers = servers
+        self._what = what
+        self._linger = linger
+        self._timeout = timeout
         self._producer: Producer | None = None
         self._closing = threading.Event()
         self._serving: threading.Thread | None = None
@@ -67,6 +75,19 @@ class EventsIn:
             raise Full
         loop = asyncio.get_running_loop()
         return await asyncio.gather(*(self._put(producer, record, loop) for record in records))
+
+    async def topics(self) -> frozenset[str]:
+        """The topics that the brokers have; raises Unreachable."""
+        producer = self._open()
+        try:
+            found = await asyncio.to_thread(producer.list_topics, timeout=self._timeout)
+        except KafkaException as error:
+            raise Unreachable(f"Kafka at {self._servers} can't be reached: {error.args[0]}") from None
+        return frozenset(found.topics)
+
+    def renew(self) -> None:
+        """Open another connection for what is written next."""
+        self._producer = None
 
     def close(self) -> None:
         """Close the connection; what was not acknowledged is given up."""
@@ -97,6 +118,7 @@ class EventsIn:
                 key=record.key,
                 headers=record.headers,  # type: ignore[arg-type]
                 on_delivery=delivered,
+                partition=ANY if record.partition is None else record.partition,
             )
         except BufferError:
             settle(Unwritten("the queue of the gateway is full", unsure=False, retry=True))
@@ -107,9 +129,9 @@ class EventsIn:
     def _failed(self, error: KafkaError) -> Unwritten:
         if error.fatal():
             # Nothing can be written with it any more: the next request gets a new one.
-            self._producer = None
+            self.renew()
         silent = error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError.REQUEST_TIMED_OUT)
-        text = f"Kafka did not acknowledge it within {TIMEOUT:.0f} s" if silent else error.str()
+        text = f"Kafka did not acknowledge it within {self._timeout:.0f} s" if silent else error.str()
         return Unwritten(text, unsure=silent, retry=silent or error.retriable() or error.fatal())
 
     def _open(self) -> Producer:
@@ -121,15 +143,15 @@ class EventsIn:
                     "partitioner": "murmur2_random",
                     "acks": "all",
                     "enable.idempotence": True,
-                    "linger.ms": 2,
-                    "message.timeout.ms": int(TIMEOUT * 1000),
+                    "linger.ms": self._linger,
+                    "message.timeout.ms": int(self._timeout * 1000),
                     "queue.buffering.max.messages": _MOST,
                     "queue.buffering.max.kbytes": _MOST_KILOBYTES,
                     "log_level": 0,
-                    "error_cb": complaints("events in"),
+                    "error_cb": complaints(self._what),
                 }
             )
-            self._serving = threading.Thread(target=self._serve, args=(producer,), name="events-in", daemon=True)
+            self._serving = threading.Thread(target=self._serve, args=(producer,), name=self._what, daemon=True)
             self._serving.start()
         return self._producer
 
