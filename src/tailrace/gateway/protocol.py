@@ -93,13 +93,13 @@ class LendingProtocol(HttpToolsProtocol):
             self.connection_gone()
         return wire
 
-    def connection_gone(self) -> None:
+    def connection_gone(self, error: Exception | None = None) -> None:
         """Take the wire back: nobody is there to read."""
         if self._lent is not None:
             # With requests waiting behind the stream, uvicorn marks the last of them only.
             self._lent.disconnected = True
         if self.wire is not None:
-            self.wire.lose()
+            self.wire.lose(error)
         self.wire = self._lent = None
 
     def on_response_complete(self) -> None:
@@ -110,7 +110,7 @@ class LendingProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the stream, too."""
         super().connection_lost(exc)
-        self.connection_gone()
+        self.connection_gone(exc)
 
     def pause_writing(self) -> None:
         """Tell the stream, too."""

@@ -61,10 +61,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         # Who waits for the client's next message hears that there will be none.
         self.queue.put_nowait({"type": "websocket.disconnect", "code": 1005})
 
-    def _lose(self) -> None:
+    def _lose(self, error: Exception | None = None) -> None:
         wire, self.wire = self.wire, None
         if wire is not None:
-            wire.lose()
+            wire.lose(error)
 
     def handle_close(self, event: Frame) -> None:
         """The client closes: after the answer nothing may be written."""
@@ -110,7 +110,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the session, too."""
         super().connection_lost(exc)
-        self._lose()
+        self._lose(exc)
 
     def pause_writing(self) -> None:
         """Tell the session, too."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from tailrace.gateway.endings import SLOW
 from tailrace.gateway.frames import chunk
 
 if TYPE_CHECKING:
@@ -140,10 +141,15 @@ class Wire:
             self.closed.set_result(True)
         self._writable.set()
 
-    def lose(self) -> None:
-        """The client is gone: a closed transport refuses every write."""
+    def lose(self, error: Exception | None = None) -> None:
+        """The client is gone: a closed transport refuses every write. `error` is what the connection broke with.
+
+        The system, too, ends a connection whose client takes nothing: it may be first to find out.
+        """
         self.lost = True
         if not self.closed.done():
+            if isinstance(error, TimeoutError):
+                self.ending = SLOW
             self.closed.set_result(False)
         self._writable.set()
         if self.stream is not None:
