@@ -16,6 +16,8 @@ from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 
 _EXAMPLES = 2
+# The longest tests begin first, so that none is left to run alone at the end.
+_TIERS = ("failure", "journey", "conformance", "service", "unit")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("ordinary", derandomize=True)
     settings.register_profile("campaign", print_blob=True)
     settings.load_profile("ordinary" if ordinary else "campaign")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order tests by tier; those of a file stay together."""
+    items.sort(key=lambda item: _TIERS.index(item.path.relative_to(Path(__file__).parent).parts[0]))
 
 
 @pytest.fixture(scope="session")
