@@ -16,8 +16,8 @@ from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 
 _EXAMPLES = 2
-# The longest tests begin first, so that none is left to run alone at the end.
-_TIERS = ("failure", "journey", "conformance", "service", "unit")
+# Tests whose JVMs keep the machine busy, tests that wait most of the time, and those that are done at once.
+_KINDS = ({"failure", "journey"}, {"conformance", "service"}, {"unit"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,8 +40,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order tests by tier; those of a file stay together."""
-    items.sort(key=lambda item: _TIERS.index(item.path.relative_to(Path(__file__).parent).parts[0]))
+    """Spread the files of busy tests over the run, from its start: side by side they would wait for each other."""
+    tests = Path(__file__).parent
+    files = list(dict.fromkeys(item.path for item in items))
+    place: dict[Path, float] = {}
+    for tiers in _KINDS:
+        kind = [file for file in files if file.relative_to(tests).parts[0] in tiers]
+        place.update((file, 1 if "unit" in tiers else number / len(kind)) for number, file in enumerate(kind))
+    items.sort(key=lambda item: place[item.path])
 
 
 @pytest.fixture(scope="session")

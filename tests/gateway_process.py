@@ -30,8 +30,10 @@ from tailrace.store.writer import Applied, Writer
 # Short enough to wait for; a test that must not be helped by the sweep makes it long.
 TIMING = {"keep_alive": 1.5, "sweep": 0.5, "ping": 0.5, "patience": 1.0, "poll": 0.1, "grace": 1.0}
 
+# The gateway ends with the process that has started it, however that ends (PR_SET_PDEATHSIG, SIGKILL).
 _MAIN = """
-import json, sys
+import ctypes, json, sys
+ctypes.CDLL(None).prctl(1, 9)
 from tailrace.gateway.run import run
 from tailrace.gateway.timing import Timing
 from tailrace.logs import log_to_stderr

@@ -124,15 +124,20 @@ class Watched:
 
 
 class Cluster:
-    """Three masters, each with a third of the slots."""
+    """Three masters, each with a third of the slots; with TLS, clients are told of proxies."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, tls: bool = False) -> None:
         self.nodes: list[RedisServer] = []
+        self.proxies: list[TlsProxy] = []
         for n in range(3):
-            options = ("--cluster-enabled", "yes", "--cluster-node-timeout", _NODE_TIMEOUT)
-            self.nodes.append(RedisServer(directory / f"node-{n}", port=_cluster_port(), options=options))
+            port, options = _cluster_port(), ["--cluster-enabled", "yes", "--cluster-node-timeout", _NODE_TIMEOUT]
+            if tls:
+                self.proxies.append(TlsProxy(directory / "tls", port))
+                options += ["--cluster-announce-port", str(self.proxies[-1].port)]
+            self.nodes.append(RedisServer(directory / f"node-{n}", port=port, options=tuple(options)))
             self.nodes[-1].start()
-        self.url = f"redis+cluster://{','.join(f'{LOOPBACK}:{node.port}' for node in self.nodes)}"
+        hosts = ",".join(f"{LOOPBACK}:{one.port}" for one in self.proxies or self.nodes)
+        self.url = f"rediss+cluster://{hosts}?{self.proxies[0].options}" if tls else f"redis+cluster://{hosts}"
         for n, node in enumerate(self.nodes):
             with self.client(node) as client:
                 slots = range(n * 16384 // 3, (n + 1) * 16384 // 3)
@@ -171,6 +176,8 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop every node."""
+        for proxy in self.proxies:
+            proxy.stop()
         for node in self.nodes:
             node.stop()
 
@@ -211,8 +218,12 @@ class TlsProxy:
     @property
     def url(self) -> str:
         """The URL of a client that proves who it is."""
-        own = f"ssl_certfile={self.certificate}&ssl_keyfile={self.key}"
-        return f"rediss://{LOOPBACK}:{self.port}/0?ssl_ca_certs={self.ca}&{own}"
+        return f"rediss://{LOOPBACK}:{self.port}/0?{self.options}"
+
+    @property
+    def options(self) -> str:
+        """What a URL says of certificates."""
+        return f"ssl_ca_certs={self.ca}&ssl_certfile={self.certificate}&ssl_keyfile={self.key}"
 
     def stop(self) -> None:
         """Stop serving."""
@@ -252,7 +263,10 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 def certificates(directory: Path) -> tuple[Path, Path, Path]:
-    """An authority and a certificate of it for the loopback address, with its key; as files."""
+    """An authority and a certificate of it for the loopback address, with its key; as files, made once."""
+    certificate, key = directory / "certificate.pem", directory / "key.pem"
+    if key.exists():
+        return certificate, certificate, key
     own = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
     now = datetime.now(UTC)
@@ -268,7 +282,6 @@ def certificates(directory: Path) -> tuple[Path, Path, Path]:
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(LOOPBACK))]), critical=False)
         .sign(own, hashes.SHA256())
     )
-    certificate, key = directory / "certificate.pem", directory / "key.pem"
     certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
     key.write_bytes(
         own.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

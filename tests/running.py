@@ -30,7 +30,7 @@ rating_averages = app.view(
 """
 
 # Long enough for a JVM to start on a machine that is busy with other things; never what a test is about.
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 def eventually(condition: Callable[[], bool], what: str, timeout: float = PATIENCE) -> None:

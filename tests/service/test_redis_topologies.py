@@ -74,7 +74,21 @@ def as_cluster(directory: Path, stack: ExitStack, app: str) -> str:
     return cluster.url.replace("redis+cluster://", "redis+cluster://tailrace:secret@")
 
 
-ALL = [with_password, with_rights, over_a_socket_file, behind_tls, under_sentinels, as_cluster]
+def as_cluster_behind_tls(directory: Path, stack: ExitStack, app: str) -> str:
+    cluster = Cluster(directory, tls=True)
+    stack.callback(cluster.stop)
+    return cluster.url
+
+
+ALL = [
+    with_password,
+    with_rights,
+    over_a_socket_file,
+    behind_tls,
+    under_sentinels,
+    as_cluster,
+    as_cluster_behind_tls,
+]
 
 
 @pytest.fixture
