@@ -29,6 +29,8 @@ SETTINGS = {
     # Real-time mode runs on RocksDB state and checkpoint format 2 only.
     "spark.sql.streaming.stateStore.providerClass": _STATE,
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    # Counting the rows of the state reads each key once more before it is written.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     # The shuffle hands a row on at once instead of filling a buffer for up to 50 ms.
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     # The default forks a process for each checkpoint file on a local disk, which lengthens every batch boundary.
