@@ -39,6 +39,9 @@ class Dropping(Protocol):
     def drop(self, subscription: Subscription, problem: Problem) -> None:
         """End one subscription with an `error`."""
 
+    def check_room(self) -> None:
+        """Raise a Problem where its subscriptions follow more keys than those of one connection may."""
+
 
 def end(subscription: Subscription, problem: Problem, ending: Ending) -> None:
     """End a subscription that can't go on: a WebSocket loses it alone, Server-Sent Events end with it.
