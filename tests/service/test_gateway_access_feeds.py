@@ -101,7 +101,7 @@ def test_a_feed_ends_with_its_token_or_with_a_revocation_and_is_asked_for_anew(
     command = [sys.executable, "-m", "tailrace", "revoke", store.app, "--redis", redis_server.url, "--jti", "feed-1"]
     subprocess.run(command, capture_output=True, timeout=60, check=True)
     for tap in taps:
-        assert tap.frame().data["reason"] == "unauthorized" and tap.ended
+        assert tap.frame().data["reason"] == "unauthorized" and list(tap.rest()) == []
     assert socket.code() == 4401
     eventually(lambda: gateway.metric("tailrace_gateway_feed_listeners") == 0, "nobody listens")
     for sub, held, position in (("r1", long, positions[0]), ("r2", short, positions[1])):

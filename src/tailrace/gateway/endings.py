@@ -33,6 +33,13 @@ TOO_MANY = Ending("too many", "too many connections or messages: connect again l
 GONE = Ending("gone", "what was followed is no more", 1000, False)
 
 
+def ending_of(problem: Problem) -> Ending:
+    """Why a connection ends that carries nothing but what a problem has ended."""
+    if problem.status >= 500:
+        return FAULT
+    return {401: UNAUTHORIZED, 403: FORBIDDEN}.get(problem.status, GONE)
+
+
 class Dropping(Protocol):
     """A connection of many subscriptions, which can lose one and go on: `Session`."""
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from tailrace.commands import Stream
-from tailrace.gateway.endings import FAULT, GONE, end
+from tailrace.gateway.endings import FAULT, GONE, end, ending_of
 from tailrace.gateway.key_subscription import KeySubscription
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.query_subscription import QuerySubscription
@@ -115,7 +115,7 @@ class StreamSubscription:
                 stream, self._news = self._news, None
                 await self._become(stream)
         except Problem as problem:
-            end(self, problem, GONE if problem.status < 500 else FAULT)
+            end(self, problem, ending_of(problem))
         except Exception:
             log.exception("stream=failed id=%s", self.stream.id)
             end(self, Problem(500, "internal error", remedy="Connect again, with the last position."), FAULT)
