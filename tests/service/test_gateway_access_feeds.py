@@ -62,6 +62,8 @@ def test_a_client_follows_its_own_feed_on_every_surface_and_resumes(gateway: Gat
     socket.close()
     again = gateway.follow(path("clients/c7"), headers={**own, "Last-Event-ID": position})
     assert [frame.event for frame in again.frames("ready")] == ["event", "ready"]
+    for one in (tap, ticket, again):
+        one.close()
 
 
 def test_the_feed_of_another_client_is_refused_and_nothing_of_it_is_learnt(
