@@ -60,13 +60,18 @@ class Socket:
             if not kinds or found["type"] in kinds:
                 return found
 
-    def code(self) -> int:
-        """The code that the gateway ends the connection with."""
+    def rest(self) -> list[dict[str, Any]]:
+        """What the gateway still says, until it ends the connection."""
+        found: list[dict[str, Any]] = []
         while True:
             try:
-                self.link.recv(30)
+                found.append(json.loads(self.link.recv(30)))
             except ConnectionClosed:
-                break
+                return found
+
+    def code(self) -> int:
+        """The code that the gateway ends the connection with."""
+        self.rest()
         code = self.link.close_code
         assert code is not None and code != 1006, "expected a code, got the end of the connection"
         return code

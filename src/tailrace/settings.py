@@ -205,6 +205,7 @@ TABLE = (
     ),
     Setting("limit-subscriptions", "count", "1000", "Subscriptions on one WebSocket.", ("gateway",)),
     Setting("limit-keys", "count", "10000", "Keys in one subscription.", ("gateway",)),
+    Setting("limit-connection-keys", "count", "20000", "Keys in all subscriptions of one WebSocket.", ("gateway",)),
     Setting("limit-key-bytes", "count", "65535", "Bytes of a key that clients ask for.", ("gateway",)),
     Setting("limit-body-bytes", "count", "1048576", "Bytes of a request's body.", ("gateway",)),
     Setting("limit-message-bytes", "count", "1048576", "Bytes of a message on a WebSocket.", ("gateway",)),

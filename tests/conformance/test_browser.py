@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from access_tokens import settings, token
 from chromium import Browser, Tab
 from conformance.world import VIEW, World, world
+from gateway_process import GatewayProcess, Store, row, view
 from running import eventually
 from tailrace.dev.redis_server import RedisServer
 
@@ -163,3 +165,25 @@ def test_two_tabs_are_told_the_same_and_a_closed_one_leaves_nothing(here: World,
     eventually(lambda: here.connections() == before + 1, "the gateway has noticed")
     tab.run("client.close()")
     eventually(lambda: here.connections() == before, "the gateway has noticed")
+
+
+def test_the_page_of_the_documentation_has_a_place_for_a_token_and_sends_it(
+    browser: Browser, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = Store(redis_server.url, "conformance-browser-access", view(VIEW))
+    store.publish_catalog()
+    store.begin()
+    store.put(VIEW, "7", 1, row(1, movie_id=7))
+    directory = tmp_path_factory.mktemp("gateway")
+    gateway = GatewayProcess(directory, redis_server.url, store.app, settings(directory))
+    gateway.wait_ready()
+    tab = browser.tab(f"{gateway.url}/docs")
+    tab.wait("document.querySelector('.btn.authorize') !== null", "there is a button for a token")
+    tab.run(f"ui.preauthorizeApiKey('bearer', {token()!r})")
+    asked = "{pathName: '/views/{view}/{key}', method: 'get', parameters: {view: 'averages', key: '7'}}"
+    told = "ui.getSystem().fn.execute({spec: ui.specSelectors.specJson().toJS(), securities: SECURITIES, ...ASKED})"
+    held = "{authorized: ui.authSelectors.authorized().toJS()}"
+    found = f"{told.replace('SECURITIES', held).replace('ASKED', asked)}.then(({{status, body}}) => [status, body])"
+    assert tab.run(found) == [200, {"version": 1, "movie_id": 7}]
+    tab.close()
+    gateway.close()

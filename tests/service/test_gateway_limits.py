@@ -30,6 +30,7 @@ def narrow(
         limit_messages="2",
         limit_subscriptions="2",
         limit_keys="3",
+        limit_connection_keys="4",
         limit_key_bytes="20",
         limit_body_bytes="100",
         limit_message_bytes="2000",
@@ -101,6 +102,26 @@ def test_a_socket_says_so_much(narrow: GatewayProcess) -> None:
         several.say("subscribe", id=id, view="averages", keys=["1"])
     assert several.hear("error")["error"] == "too many subscriptions"
     several.close()
+    eventually(lambda: _connections(narrow) == 0, "all are gone")
+
+
+def test_the_subscriptions_of_a_socket_have_so_many_keys_together(narrow: GatewayProcess, store: Store) -> None:
+    socket = Socket(narrow.port, **bearer(token("k1")))
+    socket.say("subscribe", id="a", view="averages", keys=["1", "2", "3"])
+    assert socket.hear("ready")["id"] == "a"
+    socket.say("subscribe", id="b", view="averages", keys=["4", "5"])
+    error = socket.hear()
+    assert (error["id"], error["error"], error["retry"]) == ("b", "too many keys on a connection", False)
+    assert "at most 4" in error["expected"] and error["got"] == "5"
+    socket.say("subscribe", id="b", view="averages", keys=["4"])
+    assert socket.hear("ready")["id"] == "b"
+    store.put("averages", "2", 1, row(1))
+    assert socket.hear()["key"] == "2"
+    socket.say("unsubscribe", id="a")
+    assert socket.hear()["type"] == "unsubscribed"
+    socket.say("subscribe", id="c", view="averages", keys=["5", "6", "7"])
+    assert socket.hear("ready")["id"] == "c"
+    socket.close()
     eventually(lambda: _connections(narrow) == 0, "all are gone")
 
 

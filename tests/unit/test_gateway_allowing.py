@@ -11,11 +11,11 @@ import pytest
 from tailrace.access.identity import Identity
 from tailrace.access.rights import Rights, read_document
 from tailrace.catalog import Column
-from tailrace.gateway.allowing import Allowing
 from tailrace.gateway.asking import Documents, Events, Health, Operations, Other, Row, Rows, asked
 from tailrace.gateway.known import Known, KnownView
+from tailrace.gateway.narrowing import Narrowing
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.requests import Follow, FollowFeed, FollowKeys, FollowQuery
+from tailrace.gateway.requests import Follow, FollowFeed, FollowKeys, FollowQuery, FollowStream
 from tailrace.gateway.resume import OTHER_RIGHTS, Reset, entry
 from tailrace.queries import parse
 
@@ -37,14 +37,15 @@ class Remembered:
 
 
 @pytest.fixture
-def allowing() -> Allowing:
+def allowing() -> Narrowing:
     known = Known()
+    known.loaded = True
     known.views = {
         "orders": KnownView("orders", "l", 1, 1, (ORDER,), (ORDER, CUSTOMER)),
         "days": KnownView("days", "l", 1, 1, (DAY,), (DAY, CUSTOMER)),
         "customers": KnownView("customers", "l", 1, 1, (CUSTOMER,), (CUSTOMER, ORDER)),
     }
-    return Allowing(known, Remembered())
+    return Narrowing(known, Remembered())
 
 
 def client(sub: str = "c7", **views: Any) -> Identity:
@@ -53,11 +54,11 @@ def client(sub: str = "c7", **views: Any) -> Identity:
     return Identity(claims, Rights(read_document(document), claims), 1e10)
 
 
-def narrowed(allowing: Allowing, identity: Identity | None, follow: Follow) -> Follow:
+def narrowed(allowing: Narrowing, identity: Identity | None, follow: Follow) -> Follow:
     return asyncio.run(allowing.narrowed(identity, follow))
 
 
-def status(allowing: Allowing, identity: Identity | None, follow: Follow) -> int:
+def status(allowing: Narrowing, identity: Identity | None, follow: Follow) -> int:
     with pytest.raises(Problem) as caught:
         narrowed(allowing, identity, follow)
     return caught.value.status
@@ -68,13 +69,13 @@ def where(follow: Follow) -> str:
     return follow.where
 
 
-def test_what_is_allowed_is_followed_as_asked(allowing: Allowing) -> None:
+def test_what_is_allowed_is_followed_as_asked(allowing: Narrowing) -> None:
     identity = client(orders=True)
     for follow in (FollowKeys("a", "orders", ("1",)), FollowQuery("a", "orders"), FollowFeed("a", "notices", "c7")):
         assert narrowed(allowing, identity, follow) is follow
 
 
-def test_what_is_not_allowed_is_not_followed(allowing: Allowing) -> None:
+def test_what_is_not_allowed_is_not_followed(allowing: Narrowing) -> None:
     identity = client(orders=["1"])
     assert status(allowing, identity, FollowKeys("a", "orders", ("1", "2"))) == 403
     assert status(allowing, identity, FollowKeys("a", "days", ("1",))) == 403
@@ -91,7 +92,7 @@ def test_what_is_not_allowed_is_not_followed(allowing: Allowing) -> None:
         allowing.may_operate(identity)
 
 
-def test_a_query_gets_the_filter_and_cannot_end_it(allowing: Allowing) -> None:
+def test_a_query_gets_the_filter_and_cannot_end_it(allowing: Narrowing) -> None:
     identity = client(orders=OWN)
     assert where(narrowed(allowing, identity, FollowQuery("a", "orders"))) == "customer = 'c7'"
     found = where(narrowed(allowing, identity, FollowQuery("a", "orders", "order_id = 1 or order_id = 2")))
@@ -102,7 +103,7 @@ def test_a_query_gets_the_filter_and_cannot_end_it(allowing: Allowing) -> None:
         assert status(allowing, identity, FollowQuery("a", "orders", text)) == 400
 
 
-def test_keys_under_a_filter_are_a_query(allowing: Allowing) -> None:
+def test_keys_under_a_filter_are_a_query(allowing: Narrowing) -> None:
     identity = client(orders=OWN, days=OWN)
     follow = narrowed(allowing, identity, FollowKeys("a", "orders", ("1", "2", "x")))
     predicate = parse(where(follow), (ORDER, CUSTOMER))
@@ -116,7 +117,7 @@ def test_keys_under_a_filter_are_a_query(allowing: Allowing) -> None:
         allowing.may_follow_keys(identity, "orders", [b"1"])
 
 
-def test_a_position_from_under_a_filter_is_worth_nothing(allowing: Allowing) -> None:
+def test_a_position_from_under_a_filter_is_worth_nothing(allowing: Narrowing) -> None:
     own, everything = client(orders=OWN), client(orders=True)
     keys, query = FollowKeys("a", "orders", ("1",), "p"), FollowQuery("a", "orders", None, "p")
     several = FollowKeys("a", "orders", ("1", "2"), None, {"1": "p"})
@@ -137,7 +138,7 @@ def test_a_position_from_under_a_filter_is_worth_nothing(allowing: Allowing) -> 
     assert isinstance(reset, Reset) and reset.reason == "rights"
 
 
-def test_who_may_have_some_keys_gets_them_from_a_query(allowing: Allowing) -> None:
+def test_who_may_have_some_keys_gets_them_from_a_query(allowing: Narrowing) -> None:
     identity = client(customers=["{sub}", "shared/*"], days=["2026-01-01"])
     predicate = parse(where(narrowed(allowing, identity, FollowQuery("a", "customers"))), (CUSTOMER, ORDER))
     assert [predicate.matches({"customer": text}, 0) for text in ("c7", "shared/1", "c8", "c70")] == [
@@ -150,26 +151,54 @@ def test_who_may_have_some_keys_gets_them_from_a_query(allowing: Allowing) -> No
     assert isinstance(narrowed(allowing, identity, FollowKeys("a", "days", ("2026-01-01",))), FollowKeys)
 
 
-def test_rights_that_do_not_fit_the_view_allow_nothing(allowing: Allowing) -> None:
+def test_rights_that_do_not_fit_the_view_allow_nothing(allowing: Narrowing) -> None:
     for filter in ("nothing = {sub}", "order_id = {sub}"):
         identity = client(orders={"where": filter})
         assert status(allowing, identity, FollowQuery("a", "orders")) == 403
         assert status(allowing, identity, FollowKeys("a", "orders", ("1",))) == 403
 
 
-def test_a_subscription_goes_on_only_where_the_new_token_shows_the_same_rows(allowing: Allowing) -> None:
+def test_a_subscription_goes_on_as_it_is_only_where_the_new_token_shows_the_same_rows(allowing: Narrowing) -> None:
     everything, own, other = client(orders=True), client(orders=OWN), client("c8", orders=OWN)
     for follow in (FollowKeys("a", "orders", ("1",)), FollowQuery("a", "orders", "order_id = 1")):
-        assert allowing.changed(follow, everything, client(orders=True)) is None
-        assert allowing.changed(follow, own, client(orders=OWN)) is None
+        assert not allowing.changed(follow, everything, client("c8", orders=True))
+        assert not allowing.changed(follow, own, client(orders=OWN))
         for before, after in ((everything, own), (own, everything), (own, other)):
-            problem = allowing.changed(follow, before, after)
-            assert problem is not None and problem.status == 429
-        problem = allowing.changed(follow, own, client(days=True))
-        assert problem is not None and problem.status == 403
+            assert allowing.changed(follow, before, after)
+        # That a user sees a part is noted when a subscription begins, so that of another user begins.
+        shared = {"where": "customer = 'c7'"}
+        assert allowing.changed(follow, client(orders=shared), client("c8", orders=shared))
+        with pytest.raises(Problem, match="not allowed"):
+            allowing.changed(follow, own, client(days=True))
     feed = FollowFeed("a", "notices", "c7")
-    assert allowing.changed(feed, own, everything) is None
-    assert allowing.changed(feed, own, other) is not None
+    assert not allowing.changed(feed, own, everything)
+    with pytest.raises(Problem, match="not allowed"):
+        allowing.changed(feed, own, other)
+    with pytest.raises(TypeError, match="what a stream follows"):
+        allowing.changed(FollowStream("a", "s-1"), own, own)
+
+
+def test_what_may_not_be_had_is_refused_alike_whether_it_is_there_or_not(allowing: Narrowing) -> None:
+    views: dict[str, Any] = {"orders": OWN, "public-*": OWN}
+    identity = client(**views)
+    bodies = []
+    for name in ("days", "nothing"):
+        with pytest.raises(Problem) as caught:
+            allowing.view(identity, name)
+        bodies.append({**caught.value.body, "got": ""})
+    assert bodies[0] == bodies[1] and "orders" not in str(bodies)
+    for follow in (FollowKeys("a", "public-1", ("1",)), FollowQuery("a", "public-1")):
+        with pytest.raises(Problem) as caught:
+            narrowed(allowing, identity, follow)
+        assert (caught.value.status, caught.value.body["expected"]) == (404, ["orders"])
+    assert allowing.known_names(identity, "feed", ["notices", "others"]) == ["notices"]
+    assert allowing.known_names(identity, "topic", ["others", "ratings"]) == ["ratings"]
+
+
+def test_before_the_catalog_is_read_a_client_is_asked_to_come_again(allowing: Narrowing) -> None:
+    allowing._catalog.loaded, allowing._catalog.views = False, {}
+    for follow in (FollowKeys("a", "orders", ("1",)), FollowQuery("a", "orders")):
+        assert status(allowing, client(orders=OWN), follow) == 503
 
 
 def test_a_path_says_what_it_asks_for() -> None:
@@ -177,7 +206,7 @@ def test_a_path_says_what_it_asks_for() -> None:
         "/": Health(),
         "/health/ready": Health(),
         "/docs/swagger-ui.css": Health(),
-        "/openapi.json": Documents(),
+        "/openapi.json": Documents(general=True),
         "/metrics": Operations(),
         "/views/orders": Rows("orders"),
         "/views/a%2Fb/c%2Fd": Row("a/b", "c/d"),

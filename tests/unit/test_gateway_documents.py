@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from tailrace.catalog import Catalog, CatalogFeed, CatalogTopic, CatalogView, Column
-from tailrace.gateway import asyncapi, openapi
+from tailrace.gateway import asyncapi, openapi, security
 
 KEY = (Column("movie_id", "bigint"),)
 ROW = (Column("rating", "double"), Column("tags", "array<struct<name:string,at:timestamp>>"))
@@ -66,6 +66,30 @@ def test_the_asyncapi_document_is_one_by_its_official_schema(official: Any, cata
     assert [str(error) for error in official.iter_errors(document)] == []
     broken = {**document, "operations": {"x": {"action": "sends"}}}
     assert not official.is_valid(broken), "the schema is the one that looks at operations"
+
+
+@pytest.mark.parametrize("cookie", ["", "session"])
+def test_the_asyncapi_document_says_how_a_token_is_carried(official: Any, cookie: str) -> None:
+    document = asyncapi.document("movies", "1.0", "localhost:8080", CATALOG)
+    security.secure_servers(document, cookie)
+    assert [str(error) for error in official.iter_errors(document)] == []
+    _resolve_all(document, document)
+    wanted = {"bearer", "ticket"} | ({"cookie"} if cookie else set())
+    assert set(document["components"]["securitySchemes"]) == wanted
+    for server in document["servers"].values():
+        assert {one["$ref"].split("/")[-1] for one in server["security"]} == wanted
+
+
+def test_every_operation_says_what_carries_a_token_unless_it_is_open() -> None:
+    document = openapi.document(GENERAL, CATALOG)
+    security.secure(document, "", frozenset())
+    look = document["paths"]["/views/averages/{key}"]["get"]
+    assert look["security"] == [{"bearer": []}] and {"200", "401", "403"} <= set(look["responses"])
+    assert document["paths"]["/health/live"]["get"]["security"] == []
+    # Events in are sent to a path that ends as those of streams do, and a ticket is good for streams alone.
+    assert document["paths"]["/topics/ratings/events"]["post"]["security"] == [{"bearer": []}]
+    for path, word in (("/asyncapi.json", "documents"), ("/metrics", "metrics")):
+        assert security.is_open(path, frozenset({word})) and not security.is_open(path, frozenset())
 
 
 def test_every_reference_of_the_asyncapi_document_leads_somewhere() -> None:

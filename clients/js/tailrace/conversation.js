@@ -69,7 +69,11 @@ export class Conversation {
     if (id === undefined) return [[null, message]];
     const target = this.#targets.get(id);
     if (target === undefined) return [];
-    if (type === "subscribed" && message.query !== undefined) this.#route(id, `query\0${target.view}\0${message.query}`);
+    if (type === "subscribed") {
+      // Once more where another token shows other rows: then it is another query, or none.
+      for (const route of [...(this.#routesOf.get(id) ?? [])]) if (route.startsWith("query\0")) this.#leave(id, route);
+      if (message.query !== undefined) this.#route(id, `query\0${target.view}\0${message.query}`);
+    }
     if (type === "error" || type === "unsubscribed") this.#forget(id);
     return [[id, message]];
   }
@@ -85,11 +89,14 @@ export class Conversation {
     this.#routesOf.get(id).add(route);
   }
 
+  #leave(id, route) {
+    this.#routesOf.get(id).delete(route);
+    this.#routes.get(route).delete(id);
+    if (!this.#routes.get(route).size) this.#routes.delete(route);
+  }
+
   #forget(id) {
-    for (const route of this.#routesOf.get(id) ?? []) {
-      this.#routes.get(route).delete(id);
-      if (!this.#routes.get(route).size) this.#routes.delete(route);
-    }
+    for (const route of [...(this.#routesOf.get(id) ?? [])]) this.#leave(id, route);
     this.#routesOf.delete(id);
     this.#targets.delete(id);
   }

@@ -51,10 +51,7 @@ def lasts_until(claims: Claims, now: float, leeway: float) -> float:
         raise unauthorized(
             "token without an end", "a token with exp, in seconds since 1970", "none", "Issue tokens that expire."
         )
-    if not now < expires + leeway:
-        raise unauthorized(
-            "token expired", "a token that is valid", f"one that expired {now - expires:.0f} s ago", "Get a new token."
-        )
+    check_end(expires + leeway, now)
     for name, what in (("nbf", "valid"), ("iat", "issued")):
         if name not in claims:
             continue
@@ -67,6 +64,13 @@ def lasts_until(claims: Claims, now: float, leeway: float) -> float:
                 "Wait, or set the clocks of the issuer and of the gateway right.",
             )
     return expires + leeway
+
+
+def check_end(until: float, now: float) -> None:
+    """Raise Refused where a token has ended, both in seconds since 1970."""
+    if not now < until:
+        ago = f"one that expired {now - until:.0f} s ago"
+        raise unauthorized("token expired", "a token that is valid", ago, "Get a new token.")
 
 
 def check_names(claims: Claims, issuer: str, audience: str) -> None:

@@ -20,6 +20,7 @@ class Limits:
     messages: int = 50
     subscriptions: int = 1_000
     keys: int = 10_000
+    connection_keys: int = 20_000
     key_bytes: int = 65_535
     body_bytes: int = 1_048_576
     message_bytes: int = 1_048_576
@@ -41,6 +42,18 @@ class Limits:
                 expected=f"a key of at most {self.key_bytes} bytes",
                 got=f"{longest} bytes",
                 remedy="Check the key; the gateway's --limit-key-bytes sets the limit.",
+            )
+
+    def check_room(self, keys: int) -> None:
+        """Raise Refused where the subscriptions of one connection follow too many keys together."""
+        if keys > self.connection_keys:
+            raise Refused(
+                413,
+                "too many keys on a connection",
+                expected=f"at most {self.connection_keys} keys in all subscriptions of a connection",
+                got=str(keys),
+                remedy="Unsubscribe what you do not need, follow a query, or open another connection; the gateway's "
+                "--limit-connection-keys sets the limit.",
             )
 
 

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tailrace.access.filters import FilterTemplate, read_filter
 from tailrace.access.patterns import KeyPattern, PatternTemplate, matches_any, read_pattern
 from tailrace.access.templates import Claims, TemplateError, claim
 
 _FIELDS = ("views", "feeds", "topics", "operations")
+
+Kind = Literal["view", "feed", "topic"]
 
 
 class RightsError(ValueError):
@@ -70,27 +73,31 @@ class Rights:
     """What one token allows; claims are filled in when something is asked for, and once."""
 
     def __init__(self, document: Document, claims: Claims) -> None:
-        self._document = document
         self._claims = claims
-        self._granted: dict[tuple[str, str], Grant | None] = {}
+        self._among = {"view": document.views, "feed": document.feeds, "topic": document.topics}
+        self._granted: dict[tuple[Kind, str], Grant | None] = {}
         self.operations = document.operations
 
     def view(self, name: str) -> Grant | None:
         """What is allowed of a view; None where nothing is."""
-        return self._grant("view", name, self._document.views)
+        return self._grant("view", name)
 
     def feed(self, name: str, client: str) -> bool:
         """Whether the feed of a client may be followed."""
-        grant = self._grant("feed", name, self._document.feeds)
+        grant = self._grant("feed", name)
         return grant is not None and grant.allows(client)
 
     def topic(self, name: str) -> bool:
         """Whether events may be sent to a topic."""
-        return self._grant("topic", name, self._document.topics) is not None
+        return self.names("topic", name)
 
-    def _grant(self, kind: str, name: str, among: Mapping[str, _Template]) -> Grant | None:
+    def names(self, kind: Kind, name: str) -> bool:
+        """Whether anything is allowed of what has this name."""
+        return self._grant(kind, name) is not None
+
+    def _grant(self, kind: Kind, name: str) -> Grant | None:
         if (kind, name) not in self._granted:
-            template = _named(among, name)
+            template = _named(self._among[kind], name)
             if len(self._granted) >= 1000:  # names that clients make up
                 self._granted.clear()
             self._granted[kind, name] = None if template is None else self._filled(template)

@@ -48,8 +48,12 @@ class Conversation:
         target = self._targets.get(name)
         if target is None:
             return []
-        if kind == "subscribed" and "query" in message:
-            self._route(name, ("query", target["view"], message["query"]))
+        if kind == "subscribed":
+            # Once more where another token shows other rows: then it is another query, or none.
+            for route in [one for one in self._routes_of.get(name, ()) if one[0] == "query"]:
+                self._leave(name, route)
+            if "query" in message:
+                self._route(name, ("query", target["view"], message["query"]))
         if kind in ("error", "unsubscribed"):
             self._forget(name)
         return [(name, message)]
@@ -61,9 +65,14 @@ class Conversation:
         self._routes.setdefault(route, {})[name] = None
         self._routes_of.setdefault(name, set()).add(route)
 
+    def _leave(self, name: str, route: _Route) -> None:
+        self._routes_of[name].discard(route)
+        self._routes[route].pop(name, None)
+        if not self._routes[route]:
+            del self._routes[route]
+
     def _forget(self, name: str) -> None:
-        for route in self._routes_of.pop(name, ()):
-            self._routes[route].pop(name, None)
-            if not self._routes[route]:
-                del self._routes[route]
+        for route in tuple(self._routes_of.get(name, ())):
+            self._leave(name, route)
+        self._routes_of.pop(name, None)
         self._targets.pop(name, None)

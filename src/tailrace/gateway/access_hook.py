@@ -5,13 +5,13 @@ A gateway without one (`Gateway.access` is None) lets everyone follow everything
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from starlette.types import Scope
 
-from tailrace.gateway.problems import Problem
-from tailrace.gateway.requests import Follow
+from tailrace.access.rights import Kind
+from tailrace.gateway.requests import Follow, FollowKeys, FollowQuery
 from tailrace.queries import Predicate
 
 
@@ -27,8 +27,10 @@ class Access(Protocol):
     """Every method raises a `Problem` that says what was expected: 401 for who is not known, 403 for what may not be.
 
     The identity of a connection is kept at `Wire.identity`; `Hub.wires()` are all connections, and
-    `wire.finish(UNAUTHORIZED)` ends one.
+    `wire.finish(UNAUTHORIZED)` ends one. `cookie` is the name of the one that may carry a token, if any.
     """
+
+    cookie: str
 
     async def of_request(self, scope: Scope) -> Identity:
         """Who sends an HTTP request: a header, a cookie or a ticket."""
@@ -41,6 +43,15 @@ class Access(Protocol):
 
     async def of_token(self, token: str) -> Identity:
         """Who sends an `auth` message."""
+
+    def check(self, identity: Identity | None) -> None:
+        """Return where what a client was known by still counts, after it has waited for its answer."""
+
+    def may_know(self, identity: Identity | None, kind: Kind, name: str) -> None:
+        """Return where the client may have something of a view, a feed or a topic, and so may know of it."""
+
+    def known_names(self, identity: Identity | None, kind: Kind, names: Iterable[str]) -> list[str]:
+        """Those of some views, feeds or topics that the client may know of."""
 
     def may_follow_keys(self, identity: Identity | None, view: str, keys: Sequence[bytes]) -> None:
         """Return where the client may follow these keys of a view."""
@@ -60,8 +71,11 @@ class Access(Protocol):
     async def narrowed(self, identity: Identity | None, follow: Follow) -> Follow:
         """What is followed when a client asks for this: no more than it may see. Keys under a filter are a query."""
 
-    def changed(self, follow: Follow, before: Identity | None, after: Identity | None) -> Problem | None:
-        """Why a subscription can't go on when its client shows another token; None where it can."""
+    async def resumable(self, identity: Identity | None, follow: FollowKeys | FollowQuery) -> bool:
+        """Whether the position that a client brings, if any, says what it has seen of what it may see."""
+
+    def changed(self, follow: Follow, before: Identity | None, after: Identity | None) -> bool:
+        """Whether a client that follows this sees other rows by another token."""
 
     def may_send(self, identity: Identity | None, topic: str) -> None:
         """Return where the client may send events to a topic."""
@@ -77,3 +91,9 @@ class Access(Protocol):
 
     def may_follow_feed(self, identity: Identity | None, feed: str, client: str) -> None:
         """Return where the client may follow a feed of this client id."""
+
+
+def identity_of(scope: Scope) -> Identity | None:
+    """Who sends a request, as the guard has found out; None where it did not ask."""
+    found: Identity | None = scope.get("state", {}).get("identity")
+    return found

@@ -57,8 +57,8 @@ _ASSETS = {
 }
 
 
-def application(gateway: Gateway) -> FastAPI:
-    """The ASGI app; its lifespan runs the gateway."""
+def application(gateway: Gateway, opened: frozenset[str] = frozenset()) -> FastAPI:
+    """The ASGI app; its lifespan runs the gateway. `opened` is what the guard lets through without a token."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -71,6 +71,7 @@ def application(gateway: Gateway) -> FastAPI:
         summary="Kafka topics as live views that every client can read, follow and resume.",
         description=_DESCRIPTION,
         openapi_tags=_TAGS,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -91,7 +92,7 @@ def application(gateway: Gateway) -> FastAPI:
     app.router.routes.extend((*sockets.routes(gateway), *streams.sockets(gateway)))
     _add_operations(app, gateway)
     _add_docs(app)
-    documents.add(app, gateway)
+    documents.add(app, gateway, opened)
     return app
 
 

@@ -14,7 +14,9 @@ class Health:
 
 @dataclass(frozen=True)
 class Documents:
-    """What the app has: names and types, no rows."""
+    """What the app has: names and types, no rows. `general`: there is a part for who does not say who it is."""
+
+    general: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def asked(path: str) -> Asked:
     if path in _PAGES or path.startswith(("/docs/", "/health/", "/tailrace/")):
         return Health()
     if path in ("/openapi.json", "/asyncapi.json"):
-        return Documents()
+        return Documents(general=path == "/openapi.json")
     if path == "/metrics":
         return Operations()
     match path.split("/")[1:]:

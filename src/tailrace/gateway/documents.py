@@ -1,7 +1,12 @@
-"""The documents of the API: OpenAPI for requests, AsyncAPI for streams; both follow the catalog."""
+"""The documents of the API: OpenAPI for requests, AsyncAPI for streams; both follow the catalog.
+
+They name what their reader may have something of, where the gateway asks who reads. Who does not say so gets the
+OpenAPI document in general, which names nothing of the app, so that the page of `/docs` has a place for a token.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -10,22 +15,39 @@ from fastapi.responses import JSONResponse
 from tailrace import __version__
 from tailrace.catalog import Catalog
 from tailrace.gateway import asyncapi, openapi
+from tailrace.gateway.access_hook import Access, Identity, identity_of
 from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.security import secure, secure_servers
+
+# So many are kept: clients share a few sets of rights.
+_MOST = 32
+_Names = tuple[tuple[str, ...], ...] | None
 
 
-def add(app: FastAPI, gateway: Gateway) -> None:
+def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
     """Serve the documents. Each is made anew when the catalog has changed, and not for every reader."""
-    general = app.openapi
-    made: dict[str, tuple[Catalog | None, dict[str, Any]]] = {}
+    made: dict[_Names, tuple[Catalog | None, dict[str, Any]]] = {}
 
-    def typed() -> dict[str, Any]:
-        catalog = gateway.known.catalog
-        found = made.get("openapi")
-        if found is None or found[0] is not catalog:
-            found = made["openapi"] = (catalog, openapi.document(general(), catalog))
-        return found[1]
+    def catalog_for(request: Request) -> Catalog | None:
+        access, catalog = gateway.access, gateway.known.catalog
+        if access is None or "documents" in opened or catalog is None:
+            return catalog
+        identity = identity_of(request.scope)
+        return None if identity is None else seen(catalog, access, identity)
 
-    app.openapi = typed  # type: ignore[method-assign]
+    @app.get("/openapi.json", include_in_schema=False)
+    async def requests(request: Request) -> Response:
+        catalog = catalog_for(request)
+        names = None if catalog is None else tuple(tuple(of) for of in (catalog.views, catalog.feeds, catalog.topics))
+        found = made.get(names)
+        if found is None or found[0] is not gateway.known.catalog:
+            document = openapi.document(app.openapi(), catalog)
+            if gateway.access is not None:
+                secure(document, gateway.access.cookie, opened)
+            if len(made) >= _MOST:
+                made.clear()
+            found = made[names] = (gateway.known.catalog, document)
+        return JSONResponse(found[1], headers=_headers(gateway))
 
     @app.get(
         "/asyncapi.json",
@@ -37,4 +59,22 @@ def add(app: FastAPI, gateway: Gateway) -> None:
     async def streams(request: Request) -> Response:
         """What comes over Server-Sent Events and WebSockets, with the types of every view and feed."""
         host = request.url.netloc or "localhost"
-        return JSONResponse(asyncapi.document(gateway.app, __version__, host, gateway.known.catalog))
+        document = asyncapi.document(gateway.app, __version__, host, catalog_for(request))
+        if gateway.access is not None:
+            secure_servers(document, gateway.access.cookie)
+        return JSONResponse(document, headers=_headers(gateway))
+
+
+def seen(catalog: Catalog, access: Access, identity: Identity) -> Catalog:
+    """A catalog of what a client may know of."""
+    return replace(
+        catalog,
+        views={name: catalog.views[name] for name in access.known_names(identity, "view", catalog.views)},
+        feeds={name: catalog.feeds[name] for name in access.known_names(identity, "feed", catalog.feeds)},
+        topics={name: catalog.topics[name] for name in access.known_names(identity, "topic", catalog.topics)},
+    )
+
+
+def _headers(gateway: Gateway) -> dict[str, str]:
+    # What one reader gets is not for another.
+    return {} if gateway.access is None else {"Cache-Control": "no-store"}

@@ -33,11 +33,21 @@ TOO_MANY = Ending("too many", "too many connections or messages: connect again l
 GONE = Ending("gone", "what was followed is no more", 1000, False)
 
 
+def ending_of(problem: Problem) -> Ending:
+    """Why a connection ends that carries nothing but what a problem has ended."""
+    if problem.status >= 500:
+        return FAULT
+    return {401: UNAUTHORIZED, 403: FORBIDDEN}.get(problem.status, GONE)
+
+
 class Dropping(Protocol):
     """A connection of many subscriptions, which can lose one and go on: `Session`."""
 
     def drop(self, subscription: Subscription, problem: Problem) -> None:
         """End one subscription with an `error`."""
+
+    def check_room(self) -> None:
+        """Raise a Problem where its subscriptions follow more keys than those of one connection may."""
 
 
 def end(subscription: Subscription, problem: Problem, ending: Ending) -> None:

@@ -47,7 +47,7 @@ _UNKNOWN_KEY = {
 }
 _LONG = _json("The key is too long to be one.", {"error": "URL too long", "expected": "…", "got": "…", "remedy": "…"})
 _OTHER = _json("Any other error.", {"error": "…", "expected": "…", "got": "…", "remedy": "…"})
-_NO_CATALOG = {"error": "no catalog yet", "expected": "the catalog of app movies in Redis", "remedy": "…"}
+_NO_CATALOG = {"error": "no catalog yet", "expected": "the catalog of the app in Redis", "remedy": "…"}
 _RESTORED = {"error": "being restored", "view": "rating-averages", "offset": 1200, "target": 5000, "remedy": "…"}
 
 LOOKUP: dict[int | str, dict[str, Any]] = {

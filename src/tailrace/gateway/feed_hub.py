@@ -10,13 +10,13 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from tailrace.gateway.endings import GONE, SLOW, end
-from tailrace.gateway.feed_problems import unknown_feed
 from tailrace.gateway.feed_resume import feed_rebuilt
 from tailrace.gateway.feed_subscription import FeedSubscription
 from tailrace.gateway.followed_feed import FeedSource, FollowedFeed
 from tailrace.gateway.known import Known, KnownFeed
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
+from tailrace.gateway.unknown import unknown_feed
 from tailrace.gateway.wire import Wire
 from tailrace.store.feeds import FeedPlace
 from tailrace.store.listening import heard
@@ -169,7 +169,7 @@ class FeedHub:
     def end_removed(self, subscription: FeedSubscription) -> None:
         """End the stream of a feed that is not declared any more."""
         subscription.stop()
-        end(subscription, unknown_feed(self._known, subscription.feed), GONE)
+        end(subscription, unknown_feed(subscription.feed), GONE)
 
     def hurry(self) -> None:
         """Messages may have been lost: check everything now."""

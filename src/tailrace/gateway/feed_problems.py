@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.gateway.known import Known
 from tailrace.gateway.problems import Problem
-
-
-def unknown_feed(known: Known, name: str) -> Problem:
-    """A 404: the catalog has no such feed."""
-    return Problem(
-        404,
-        "unknown feed",
-        feed=name,
-        expected=sorted(known.feeds),
-        remedy="Take one of the expected feeds, or declare this one and start the pipeline.",
-    )
 
 
 def already_followed(feed: str, client: bytes) -> Problem:

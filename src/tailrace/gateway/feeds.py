@@ -9,13 +9,13 @@ from fastapi import APIRouter, Path, Request, Response
 
 from tailrace.gateway import feed_examples
 from tailrace.gateway.access_hook import Identity
-from tailrace.gateway.feed_problems import unknown_feed
 from tailrace.gateway.following import LastId, LastIdHeader, event_stream
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.paths import decoded
-from tailrace.gateway.problems import unavailable
 from tailrace.gateway.requests import FollowFeed
 from tailrace.gateway.subscription import Subscription
+from tailrace.gateway.unknown import no_catalog, unknown_feed
+from tailrace.gateway.views import named
 from tailrace.gateway.wire import Wire
 
 Feed = Annotated[str, Path(description="The name of a feed.", examples=["notices"])]
@@ -68,9 +68,9 @@ def register(gateway: Gateway) -> None:
     """Let clients follow feeds."""
 
     async def follow_feed(follow: FollowFeed, identity: Identity | None) -> Callable[[Wire], Subscription]:
-        check_known(gateway, follow.feed)
         if gateway.access is not None:
             gateway.access.may_follow_feed(identity, follow.feed, follow.client)
+        check_known(gateway, follow.feed, identity)
 
         def make(wire: Wire) -> Subscription:
             return gateway.feeds.follow(wire, follow.id, follow.feed, follow.client.encode(), follow.position)
@@ -80,15 +80,10 @@ def register(gateway: Gateway) -> None:
     gateway.followers[FollowFeed] = follow_feed
 
 
-def check_known(gateway: Gateway, name: str) -> None:
+def check_known(gateway: Gateway, name: str, identity: Identity | None) -> None:
     """Raise a Problem where the catalog has no such feed, or is not there yet."""
     known = gateway.known
     if not known.loaded:
-        raise unavailable(
-            "no catalog yet",
-            "Ask again in a moment; if it lasts, see whether Redis, the pipeline and the materializer run.",
-            expected=f"the catalog of app {gateway.app} in Redis",
-            got=known.problem or "none",
-        )
+        raise no_catalog(known)
     if name not in known.feeds:
-        raise unknown_feed(known, name)
+        raise unknown_feed(name, named(gateway, identity, "feed", known.feeds))

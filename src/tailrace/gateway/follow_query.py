@@ -22,7 +22,7 @@ async def prepare_query(
     gateway: Gateway, follow: FollowQuery, identity: Identity | None
 ) -> Callable[[Wire], QuerySubscription]:
     """What makes the subscription; raises a Problem where the query can't be used, or not be evaluated now."""
-    view = known_view(gateway, follow.view)
+    view = known_view(gateway, follow.view, identity)
     filter = None if gateway.access is None else gateway.access.query_filter(identity, follow.view)
     followed = await gateway.queries.open(view, follow.where, filter)
 

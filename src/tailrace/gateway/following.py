@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from tailrace.gateway import examples
-from tailrace.gateway.access_hook import Identity
+from tailrace.gateway.access_hook import Identity, identity_of
 from tailrace.gateway.event_stream import EventStream
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.key_subscription import KeySubscription
@@ -30,7 +30,7 @@ def register(gateway: Gateway) -> None:
     """Let clients follow keys."""
 
     async def follow_keys(follow: FollowKeys, identity: Identity | None) -> Callable[[Wire], Subscription]:
-        view = known_view(gateway, follow.view)
+        view = known_view(gateway, follow.view, identity)
         keys = [key.encode() for key in follow.keys]
         if gateway.access is not None:
             gateway.access.may_follow_keys(identity, follow.view, keys)
@@ -50,8 +50,7 @@ async def event_stream(gateway: Gateway, request: Request, follow: Follow) -> Re
     """The answer to a client that follows over Server-Sent Events; raises a Problem for one that can't."""
     if gateway.hub.draining:
         raise unavailable("shutting down", "Connect again: another gateway answers, or this one when it is back.")
-    identity = request.scope.get("state", {}).get("identity")
-    return EventStream(gateway, await gateway.prepare(follow, identity))
+    return EventStream(gateway, await gateway.prepare(follow, identity_of(request.scope)))
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -83,7 +82,7 @@ def router(gateway: Gateway) -> APIRouter:
         To look up a key that is the text `events`, write it as `%65vents`.
         """
         name, position = decoded(view, "view"), last_event_id_header or last_event_id
-        known_view(gateway, name)
+        known_view(gateway, name, identity_of(request.scope))
         if not key:
             return await event_stream(gateway, request, FollowQuery(None, name, where, position))
         if where is not None:

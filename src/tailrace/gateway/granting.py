@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from typing import cast
 
 from starlette.types import Scope
 
-from tailrace.access.identity import Identity
+from tailrace.access.identity import Identity, check_end
 from tailrace.access.refused import Refused, unauthorized
 from tailrace.access.revoked import Revoked
 from tailrace.access.tokens import Tokens
 from tailrace.gateway.access_hook import Identity as Known
-from tailrace.gateway.allowing import Allowing, known
+from tailrace.gateway.allowing import known
 from tailrace.gateway.carriers import carried
 from tailrace.gateway.known import Known as Catalog
+from tailrace.gateway.narrowing import Narrowing
 from tailrace.gateway.problems import Problem, refusal
 from tailrace.store.outages import Unavailable
 from tailrace.store.restricted import Restricted
@@ -25,7 +27,7 @@ from tailrace.store.tickets import Tickets
 TICKET = 30
 
 
-class Granting(Allowing):
+class Granting(Narrowing):
     """Knows clients by their tokens, and what they may have. Every method raises a Problem."""
 
     def __init__(
@@ -36,7 +38,7 @@ class Granting(Allowing):
         self._tokens = tokens
         self._tickets = tickets
         self._revoked = revoked
-        self._cookie = cookie
+        self.cookie = cookie
 
     async def of_request(self, scope: Scope) -> Identity:
         """Who sends an HTTP request."""
@@ -46,7 +48,7 @@ class Granting(Allowing):
                 unauthorized(
                     "no token",
                     "a token in the header Authorization: Bearer"
-                    + (f", in the cookie {self._cookie}," if self._cookie else "")
+                    + (f", in the cookie {self.cookie}," if self.cookie else "")
                     + " or, for a stream, a ticket",
                     "none",
                     "Get a token from your issuer; see docs/access.md.",
@@ -60,7 +62,7 @@ class Granting(Allowing):
             # The guard has asked before; a ticket is taken once.
             return cast(Identity, scope["state"]["identity"])
         try:
-            found = carried(scope, self._cookie)
+            found = carried(scope, self.cookie)
             if found.ticket is not None:
                 return self._valid(await self._redeemed(found.ticket))
             if found.token is not None:
@@ -73,6 +75,15 @@ class Granting(Allowing):
         """Who sends an `auth` message."""
         try:
             return self._valid(await self._tokens.identity(token))
+        except Refused as refused:
+            raise refusal(refused) from None
+
+    def check(self, identity: Known | None) -> None:
+        """Return where what the client was known by still counts: it has waited for its answer."""
+        found = known(identity)
+        try:
+            check_end(found.until, time.time())
+            self._valid(found)
         except Refused as refused:
             raise refusal(refused) from None
 

@@ -2,7 +2,7 @@
 
 The steps: 1 a token in the URL is refused; 2 a foreign page is refused; 3 who sends it is found out, if access is on;
 4 what the path asks for is allowed or not; 5 the body is read, up to its limit; 6 the application answers. A stream is
-counted when its wire is lent. The identity is in the scope's `state`, and the `filter` of a listing.
+counted when its wire is lent. The identity is in the scope's `state`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.access.identity import Identity
 from tailrace.access.origins import Origins
 from tailrace.access.refused import Refused, forbidden
 from tailrace.gateway.answers import private, shared
-from tailrace.gateway.asking import Documents, Events, Health, Operations, Row, Rows, asked
+from tailrace.gateway.asking import Documents, Events, Operations, Row, Rows, asked
 from tailrace.gateway.bodies import read_body
 from tailrace.gateway.carriers import header, refuse_tokens_in_urls
 from tailrace.gateway.endings import FORBIDDEN, NO_ROOM, TOO_MANY, UNAUTHORIZED
@@ -29,6 +29,7 @@ from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.presence import SHARE, user_of
 from tailrace.gateway.problems import Problem, check_keys, refusal
 from tailrace.gateway.protocol import EXTENSION
+from tailrace.gateway.security import is_open
 from tailrace.gateway.wire import Wire
 
 _BODIED = ("POST", "PUT", "PATCH", "DELETE")
@@ -139,22 +140,23 @@ class Guard:
             check_keys(self._gateway.limits, [what.key])
         if access is None:
             return None
-        if isinstance(what, Health) or (isinstance(what, Documents) and "documents" in self._door.open):
+        if is_open(scope["path"], self._door.open):
             return None
-        if isinstance(what, Operations) and "metrics" in self._door.open:
-            return None
-        identity = await access.of_request(scope)
+        if isinstance(what, Documents) and what.general:
+            identity = await access.of_socket(scope)
+        else:
+            identity = await access.of_request(scope)
         scope.setdefault("state", {})["identity"] = identity
         match what:
             case Row(view, key):
                 access.may_ask(identity, view, [key.encode()])
             case Rows(view):
-                scope["state"]["filter"] = access.query_filter(identity, view)
+                access.may_know(identity, "view", view)
             case Events(topic):
                 access.may_send(identity, topic)
             case Operations():
                 access.may_operate(identity)
-        return cast(Identity, identity)
+        return cast(Identity | None, identity)
 
     def _user(self, scope: Scope) -> str:
         if self._gateway.access is None:

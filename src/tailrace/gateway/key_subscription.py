@@ -93,6 +93,11 @@ class KeySubscription:
         """The keys that are followed now."""
         return list(self._asked)
 
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return len(self._asked)
+
     def start(self) -> None:
         """Begin to join, or to join again after `rebuild`."""
         view = self._joining.known.views.get(self._view.name)

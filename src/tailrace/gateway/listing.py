@@ -41,13 +41,17 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Asked:
-    """What a client asks for; `restriction` is what its rights add to every query."""
+    """What a client asks for; `restriction` is what its rights add to every query.
+
+    `in_part` says that `after` may be from while rights showed the client only a part.
+    """
 
     where: str | None = None
     limit: int = LIMIT
     page: str | None = None
     after: str | None = None
     restriction: Predicate | None = None
+    in_part: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,9 +129,11 @@ async def _begin(
         return standing, place, None
     if not asked.after:
         return standing, Place(standing.generation, standing.offsets), None
-    if asked.restriction is not None:
+    if asked.restriction is not None or asked.in_part:
         come: Since | Reset = Reset(
-            "rights", "what has gone is told only to who may see every row: here are all that you may see"
+            "rights",
+            "what has gone is told only to who may see every row, and could when it asked before: here are all that "
+            "you may see",
         )
     elif clock:
         come = Reset("query", "the query has now(): what has come and gone by the clock has no position")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from tailrace.gateway import examples
+from tailrace.gateway.access_hook import identity_of
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.listing import LIMIT, MOST, Asked, list_rows
 from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import Problem
+from tailrace.gateway.requests import FollowQuery
 from tailrace.gateway.views import View, known_view
 
 
@@ -51,11 +54,14 @@ def router(gateway: Gateway) -> APIRouter:
         not match. Where that is not known, there are all rows and `reset` says why: drop what you hold.
         """
         try:
-            known = known_view(gateway, decoded(view, "view"))
-            restriction = None
+            identity = identity_of(request.scope)
+            known = known_view(gateway, decoded(view, "view"), identity)
+            asked = Asked(where, limit, page, after)
             if gateway.access is not None:
-                restriction = gateway.access.row_filter(request.scope.get("state", {}).get("identity"), known.name)
-            response = await list_rows(gateway, known, Asked(where, limit, page, after, restriction), if_none_match)
+                restriction = gateway.access.row_filter(identity, known.name)
+                whole = await gateway.access.resumable(identity, FollowQuery(None, known.name, where, after))
+                asked = replace(asked, restriction=restriction, in_part=not whole)
+            response = await list_rows(gateway, known, asked, if_none_match)
         except Problem as problem:
             gateway.metrics.listing(problem.status)
             raise

@@ -19,12 +19,12 @@ from tailrace.gateway.followed_query import MOST_HELD, MOST_RECENT, FollowedQuer
 from tailrace.gateway.known import Known, KnownView
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.predicates import Predicates
-from tailrace.gateway.problems import Problem
 from tailrace.gateway.query_mending import PAGE, Mending
 from tailrace.gateway.query_subscription import QuerySubscription
 from tailrace.gateway.query_upkeep import bound, find_lost
 from tailrace.gateway.resume import rebuilt
 from tailrace.gateway.timing import Timing
+from tailrace.gateway.unknown import unknown_view
 from tailrace.queries import Predicate
 from tailrace.store.channels import Channels
 from tailrace.store.matches import Matches
@@ -116,7 +116,7 @@ class Queries:
         """Have a client follow what it asks for."""
         view = self._known.views.get(follower.view)
         if view is None:
-            raise Problem(404, "unknown view", view=follower.view, expected=sorted(self._known.views))
+            raise unknown_view(follower.view)
         followed = await self.open(view, follower.where, follower.filter)
         followed.followers.add(follower)
         follower.followed = followed

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tailrace.gateway.endings import FAULT, GONE, end
+from tailrace.gateway.endings import FAULT, end, ending_of
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.resume import Reset
 from tailrace.gateway.subscription import Subscription
@@ -103,7 +103,7 @@ class QuerySubscription:
         try:
             await self._joining.join(self, ready=ready)
         except Problem as problem:
-            end(self, problem, GONE if problem.status < 500 else FAULT)
+            end(self, problem, ending_of(problem))
         except Exception:
             # The client connects again, with the position it has.
             log.exception("join=failed view=%s query=%r", self.view, (self.where or "")[:200])

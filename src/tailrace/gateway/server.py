@@ -27,7 +27,7 @@ class GatewayServer(uvicorn.Server):
         self._gateway = gateway
         super().__init__(
             uvicorn.Config(
-                RawPaths(Guard(application(gateway), gateway, door)),
+                RawPaths(Guard(application(gateway, door.open), gateway, door)),
                 loop="uvloop",
                 http=LendingProtocol,
                 ws=SocketProtocol,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from dataclasses import replace
 from typing import Any
 
 from tailrace.access.limits import BURST
 from tailrace.access.rates import Bucket
+from tailrace.access.refused import Refused
 from tailrace.gateway.access_hook import Access, Identity
 from tailrace.gateway.endings import FAULT, NOT_UNDERSTOOD, TOO_MANY, UNAUTHORIZED
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.messages import json_message
-from tailrace.gateway.problems import Problem
-from tailrace.gateway.requests import Auth, Follow, NotARequest, Ping, Unsubscribe, read
+from tailrace.gateway.problems import Problem, refusal
+from tailrace.gateway.requests import Auth, Follow, FollowKeys, NotARequest, Ping, Unsubscribe, read
+from tailrace.gateway.resume import OTHER_RIGHTS
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.wire import Wire
 
@@ -27,13 +30,17 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class Session:
-    """Answers one client. `pause`, `resume` and `stop` come from its wire and go to every subscription."""
+    """Answers one client. `pause`, `resume` and `stop` come from its wire and go to every subscription.
 
-    def __init__(self, gateway: Gateway, wire: Wire) -> None:
+    `first` is what it follows from the start: as soon as it is known who it is.
+    """
+
+    def __init__(self, gateway: Gateway, wire: Wire, first: Follow | None = None) -> None:
         self.wire = wire
         self.subscriptions: dict[str, Subscription] = {}
         self._gateway = gateway
         self._follows: dict[str, Follow] = {}
+        self._first = first
         self._mistakes = 0
         rate = gateway.limits.messages
         self._pace = Bucket(rate, rate * BURST, asyncio.get_running_loop().time())
@@ -45,6 +52,8 @@ class Session:
 
         The next message waits until the client has read what it was sent: answers do not pile up.
         """
+        if self._gateway.access is None or self.wire.identity is not None:
+            await self._guarded(self._begin())
         while not self.wire.closed.done():
             message = await receive()
             if message["type"] != "websocket.receive" or self.wire.closed.done():
@@ -52,12 +61,7 @@ class Session:
             if self._pace.take(asyncio.get_running_loop().time()) > 0:
                 self.wire.finish(TOO_MANY)
                 return
-            try:
-                await self._do(message.get("text"))
-            except Exception:
-                log.exception("session=failed subscriptions=%d", len(self.subscriptions))
-                self.wire.finish(FAULT)
-            await self.wire.writable()
+            await self._guarded(self._do(message.get("text")))
 
     async def subscribe(self, follow: Follow) -> None:
         """Begin to follow something; a client that can't is told why."""
@@ -74,12 +78,14 @@ class Session:
                     400, "too many subscriptions", expected=expected, remedy="Ask for several keys in one of them."
                 )
             make = await self._gateway.prepare(follow, self.wire.identity)
+            if self.wire.closed.done():
+                return
+            subscription = make(self.wire)
+            self.check_room(subscription)
         except Problem as problem:
             self._refuse(problem, id)
             return
-        if self.wire.closed.done():
-            return
-        subscription = self.subscriptions[id] = make(self.wire)
+        self.subscriptions[id] = subscription
         self._follows[id] = follow
         self._gateway.metrics.subscribed("ws", 1)
         self.answer("subscribed", id=id, query=getattr(subscription, "query", None))
@@ -89,6 +95,14 @@ class Session:
         """End one subscription with an `error`; the others go on."""
         if self._remove(subscription):
             self._refuse(problem, subscription.id)
+
+    def check_room(self, *more: Subscription) -> None:
+        """Raise a Problem where all subscriptions, and these, follow more keys than those of one connection may."""
+        keys = sum(getattr(subscription, "size", 0) for subscription in (*self.subscriptions.values(), *more))
+        try:
+            self._gateway.limits.check_room(keys)
+        except Refused as refused:
+            raise refusal(refused) from None
 
     def answer(self, kind: str, **fields: object) -> None:
         """Write a message that is for this client alone."""
@@ -121,6 +135,14 @@ class Session:
             self._remove(subscription)
         self.wire.session = self.wire.stream = None
 
+    async def _guarded(self, step: Coroutine[None, None, None]) -> None:
+        try:
+            await step
+        except Exception:
+            log.exception("session=failed subscriptions=%d", len(self.subscriptions))
+            self.wire.finish(FAULT)
+        await self.wire.writable()
+
     async def _do(self, text: str | None) -> None:
         try:
             if text is None:
@@ -143,8 +165,18 @@ class Session:
         else:
             await self.subscribe(request)
 
+    async def _begin(self) -> None:
+        first, self._first = self._first, None
+        if first is not None:
+            await self.subscribe(first)
+
     async def _authenticate(self, request: Auth) -> None:
+        """Take another token: what it does not allow ends, and what it shows other rows of begins anew.
+
+        All that the client may not have any more ends in the tick in which its token counts.
+        """
         access, before = self._gateway.access, self.wire.identity
+        again: list[Follow] = []
         if access is not None:
             try:
                 self.wire.identity = await access.of_token(request.token)
@@ -154,15 +186,24 @@ class Session:
                     self.wire.finish(UNAUTHORIZED)
                 return
             if before is not None:
-                self._review(access, before)
+                again = self._review(access, before)
         self.answer("authenticated", expires=self.wire.identity.expires if self.wire.identity is not None else None)
+        await self._begin()
+        for follow in again:
+            await self.subscribe(follow)
 
-    def _review(self, access: Access, before: Identity) -> None:
-        """Look at every subscription once more: the new token may allow less, or other rows."""
+    def _review(self, access: Access, before: Identity) -> list[Follow]:
+        """Look at every subscription once more; returns what is to be followed anew, after a `reset`."""
+        again: list[Follow] = []
         for id, subscription in tuple(self.subscriptions.items()):
-            problem = access.changed(self._follows[id], before, self.wire.identity)
-            if problem is not None:
+            follow = self._follows[id]
+            try:
+                if access.changed(getattr(subscription, "asked", follow), before, self.wire.identity):
+                    self._remove(subscription)
+                    again.append(anew(follow))
+            except Problem as problem:
                 self.drop(subscription, problem)
+        return again
 
     def _unsubscribe(self, id: str) -> None:
         subscription = self.subscriptions.get(id)
@@ -187,3 +228,10 @@ class Session:
 
     def _refuse(self, problem: Problem, id: str | None = None) -> None:
         self.answer("error", id=id, **{**problem.body, "retry": problem.status == 429 or problem.status >= 500})
+
+
+def anew(follow: Follow) -> Follow:
+    """What follows the same from a `reset` on, because the client may see other rows now."""
+    if isinstance(follow, FollowKeys):
+        return replace(follow, position=OTHER_RIGHTS, positions={})
+    return replace(follow, position=OTHER_RIGHTS)

@@ -18,8 +18,6 @@ from tailrace.gateway.session import Session
 from tailrace.gateway.wire import Wire
 
 SUBPROTOCOL = "tailrace.v1"
-# How long a client may take to say who it is, in seconds.
-_INTRODUCTION = 10.0
 # What a write to a client that has left raises, before and after the accept.
 _GONE = (ClientDisconnected, WebSocketDisconnect)
 
@@ -34,7 +32,7 @@ def routes(gateway: Gateway) -> list[BaseRoute]:
 
 
 async def serve(gateway: Gateway, websocket: WebSocket, first: Follow | None = None) -> None:
-    """Serve a connection until it ends; it is subscribed to `first` from the start."""
+    """Serve a connection until it ends; it is subscribed to `first` from the start, once it is known whose it is."""
     try:
         if gateway.hub.draining:
             raise unavailable("shutting down", "Connect again: another gateway answers, or this one when it is back.")
@@ -64,13 +62,11 @@ async def serve(gateway: Gateway, websocket: WebSocket, first: Follow | None = N
 
 
 async def _converse(gateway: Gateway, wire: Wire, websocket: WebSocket, first: Follow | None) -> None:
-    session = Session(gateway, wire)
+    session = Session(gateway, wire, first)
     deadline = None
     if gateway.access is not None and wire.identity is None:
-        deadline = asyncio.get_running_loop().call_later(_INTRODUCTION, _expire, wire)
+        deadline = asyncio.get_running_loop().call_later(gateway.timing.introduction, _expire, wire)
     try:
-        if first is not None:
-            await session.subscribe(first)
         await session.run(websocket.receive)
     finally:
         if deadline is not None:

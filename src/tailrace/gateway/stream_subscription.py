@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from tailrace.commands import Stream
-from tailrace.gateway.endings import FAULT, GONE, end
+from tailrace.gateway.endings import FAULT, GONE, end, ending_of
 from tailrace.gateway.key_subscription import KeySubscription
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.query_subscription import QuerySubscription
+from tailrace.gateway.requests import FollowKeys, FollowQuery
 from tailrace.gateway.wire import Wire
 
 if TYPE_CHECKING:
@@ -52,6 +53,16 @@ class StreamSubscription:
         self._task: asyncio.Task[None] | None = None
         self._news: Stream | None = None
         self._closed = False
+
+    @property
+    def asked(self) -> FollowKeys | FollowQuery:
+        """What the stream follows now."""
+        return follows(self.stream, self.id)
+
+    @property
+    def size(self) -> int:
+        """How many keys the stream follows now."""
+        return len(self.stream.keys or ())
 
     def start(self) -> None:
         """Hold the stream, and follow it once it has begun."""
@@ -104,7 +115,7 @@ class StreamSubscription:
                 stream, self._news = self._news, None
                 await self._become(stream)
         except Problem as problem:
-            end(self, problem, GONE if problem.status < 500 else FAULT)
+            end(self, problem, ending_of(problem))
         except Exception:
             log.exception("stream=failed id=%s", self.stream.id)
             end(self, Problem(500, "internal error", remedy="Connect again, with the last position."), FAULT)
@@ -113,6 +124,8 @@ class StreamSubscription:
 
     async def _become(self, stream: Stream) -> None:
         before, self.stream = self.stream, stream
+        if self.wire.session is not None:
+            self.wire.session.check_room()
         if self._inner is None:
             if not stream.begun:
                 return
@@ -128,3 +141,10 @@ class StreamSubscription:
             self._streams.allow(self, [key.encode() for key in keys if key not in held])
             self._inner.remove([key.encode() for key in held.difference(keys)])
             self._inner.add([key.encode() for key in keys])
+
+
+def follows(stream: Stream, id: str | None, position: str | None = None) -> FollowKeys | FollowQuery:
+    """What a client follows that follows a stream."""
+    if stream.keys is None:
+        return FollowQuery(id, stream.view, stream.where, position)
+    return FollowKeys(id, stream.view, stream.keys, position)

@@ -14,15 +14,16 @@ from starlette.websockets import WebSocket
 
 from tailrace.commands import TTL, Stream
 from tailrace.gateway import examples
-from tailrace.gateway.access_hook import Identity
+from tailrace.gateway.access_hook import Identity, identity_of
 from tailrace.gateway.follow_query import prepare_query
 from tailrace.gateway.following import LastId, LastIdHeader, event_stream
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.key_subscription import KeySubscription
-from tailrace.gateway.problems import Problem, unavailable
+from tailrace.gateway.problems import Problem, check_keys, unavailable
 from tailrace.gateway.requests import MAX_KEYS, FollowQuery, FollowStream
+from tailrace.gateway.resume import OTHER_RIGHTS
 from tailrace.gateway.sockets import serve
-from tailrace.gateway.stream_subscription import Inner, StreamSubscription
+from tailrace.gateway.stream_subscription import Inner, StreamSubscription, follows
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.views import known_view
 from tailrace.gateway.wire import Wire
@@ -70,12 +71,14 @@ def register(gateway: Gateway) -> None:
     """Let clients follow streams."""
 
     async def make(stream: Stream, wire: Wire, id: str | None, position: str | None) -> Inner:
-        if stream.keys is None:
-            asked = FollowQuery(id, stream.view, stream.where, position)
-            return (await prepare_query(gateway, asked, wire.identity))(wire)
-        view, keys = known_view(gateway, stream.view), [key.encode() for key in stream.keys]
-        _check_keys(gateway, wire.identity, stream.view, keys)
-        return KeySubscription(gateway.joining, wire, view, keys, id=id, position=position, growing=True)
+        asked, identity = follows(stream, id, position), wire.identity
+        if gateway.access is not None and not await gateway.access.resumable(identity, asked):
+            asked = replace(asked, position=OTHER_RIGHTS)
+        if isinstance(asked, FollowQuery):
+            return (await prepare_query(gateway, asked, identity))(wire)
+        view, keys = known_view(gateway, stream.view, identity), [key.encode() for key in asked.keys]
+        _check_keys(gateway, identity, stream.view, asked.keys)
+        return KeySubscription(gateway.joining, wire, view, keys, id=id, position=asked.position, growing=True)
 
     async def follow_stream(follow: FollowStream, identity: Identity | None) -> Callable[[Wire], Subscription]:
         stream = await _asked(lambda: gateway.kept_streams.get(follow.stream, keep=True))
@@ -110,31 +113,35 @@ def router(gateway: Gateway) -> APIRouter:
         if new.keys is not None and new.where is not None:
             raise Problem(400, "keys and where", expected="keys or where", got="both", remedy="Leave one out.")
         keys = None if new.keys is None else tuple(dict.fromkeys(new.keys))
+        check_keys(gateway.limits, keys or ())
         stream = Stream("", new.view, keys, new.where, begun=False, expires=0, ttl=new.ttl)
-        await _check(gateway, _identity(request), stream)
+        await _check(gateway, identity_of(request.scope), stream)
         return _shown(await _asked(lambda: kept.open(new.view, keys, new.where, new.ttl)), 201)
 
     @routes.get("/streams/{id}", summary="Show a stream", response_model=StreamShown)
-    async def show_stream(id: Id) -> Response:
+    async def show_stream(request: Request, id: Id) -> Response:
         """What a stream follows, whether it has begun, and when it ends unless somebody uses it."""
-        return _shown(await _asked(lambda: kept.get(id)))
+        return _shown(await _allowed(gateway, request, id))
 
     @routes.post("/streams/{id}/begin", summary="Ask for the snapshot of a stream", response_model=StreamShown)
-    async def begin_stream(id: Id) -> Response:
+    async def begin_stream(request: Request, id: Id) -> Response:
         """Its connections get the rows, `ready`, then updates. Asking again changes nothing."""
+        await _allowed(gateway, request, id)
         return _shown(await _asked(lambda: kept.change(id, "begin", lambda stream: replace(stream, begun=True))))
 
     @routes.patch("/streams/{id}", summary="Add and remove keys of a stream", response_model=StreamShown)
     async def change_stream(request: Request, id: Id, changes: Changes) -> Response:
         """The rows of added keys come while the stream is live; removed ones get `gone`."""
-        before = await _asked(lambda: kept.get(id))
-        _check_keys(gateway, _identity(request), before.view, [key.encode() for key in changes.add])
+        check_keys(gateway.limits, changes.add)
+        before = await _allowed(gateway, request, id)
+        _check_keys(gateway, identity_of(request.scope), before.view, changes.add)
         command = "remove" if changes.remove and not changes.add else "add"
         return _shown(await _asked(lambda: kept.change(id, command, lambda stream: changed(stream, changes))))
 
     @routes.delete("/streams/{id}", summary="End a stream", status_code=204, response_class=Response)
-    async def end_stream(id: Id) -> Response:
+    async def end_stream(request: Request, id: Id) -> Response:
         """Its connections get `close` with `gone`."""
+        await _allowed(gateway, request, id)
         await _asked(lambda: kept.end(id))
         return Response(status_code=204, headers={"Cache-Control": "no-store"})
 
@@ -169,20 +176,28 @@ def changed(stream: Stream, changes: Changes) -> Stream:
     return replace(stream, keys=keys)
 
 
+async def _allowed(gateway: Gateway, request: Request, id: str) -> Stream:
+    """A stream that the client may follow; raises a Problem for any other: what it follows tells something, too."""
+    stream: Stream = await _asked(lambda: gateway.kept_streams.get(id))
+    if gateway.access is not None:
+        await _check(gateway, identity_of(request.scope), stream)
+    return stream
+
+
 async def _check(gateway: Gateway, identity: Identity | None, stream: Stream) -> str | None:
     """Raise a Problem where a client may not follow a stream, or can't; returns what its query is named by."""
-    view = known_view(gateway, stream.view)
+    view = known_view(gateway, stream.view, identity)
     if stream.keys is not None:
-        _check_keys(gateway, identity, stream.view, [key.encode() for key in stream.keys])
+        _check_keys(gateway, identity, stream.view, stream.keys)
         return None
     filter = None if gateway.access is None else gateway.access.query_filter(identity, stream.view)
     _, predicate = await gateway.predicates.parse(view, stream.where, filter)
     return predicate.digest
 
 
-def _check_keys(gateway: Gateway, identity: Identity | None, view: str, keys: Sequence[bytes]) -> None:
+def _check_keys(gateway: Gateway, identity: Identity | None, view: str, keys: Sequence[str]) -> None:
     if gateway.access is not None:
-        gateway.access.may_follow_keys(identity, view, keys)
+        gateway.access.may_follow_keys(identity, view, [key.encode() for key in keys])
 
 
 async def _asked(what: Callable[[], Any]) -> Any:
@@ -192,11 +207,6 @@ async def _asked(what: Callable[[], Any]) -> Any:
         raise unavailable(
             "Redis is unavailable", "Ask again in a moment; if it lasts, see whether Redis runs.", got=str(error)[:200]
         ) from None
-
-
-def _identity(request: Request) -> Identity | None:
-    found: Identity | None = request.scope.get("state", {}).get("identity")
-    return found
 
 
 def _shown(stream: Stream, status: int = 200) -> Response:

@@ -18,6 +18,7 @@ class Timing:
     `poll`: between two reads of a key whose partition is being restored.
     `grace`: how long a draining gateway takes to let its clients go, and waits for those that do not read.
     `slow`: who has read nothing of what waits for it for this long is gone, or as good as.
+    `introduction`: how long a WebSocket may take to say who it is.
     `lease`: how long the clients of feeds stay registered when a gateway dies; refreshed in a third of it, within which
     an event that pub/sub lost is made up for, too.
     `query_lease`: how long a query is evaluated for a gateway that has died; refreshed three times as often.
@@ -32,6 +33,7 @@ class Timing:
     poll: float = 1.0
     grace: float = 5.0
     slow: float = 60.0
+    introduction: float = 10.0
     lease: float = LEASE
     query_lease: float = 60.0
     linger: float = 30.0

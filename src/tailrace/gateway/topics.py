@@ -11,11 +11,12 @@ from fastapi.responses import JSONResponse
 
 from tailrace.catalog import CatalogTopic
 from tailrace.gateway import examples
+from tailrace.gateway.access_hook import Identity, identity_of
 from tailrace.gateway.event_records import FORMATS, MOST, Events, NotEvents, read_events
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import RETRY_AFTER, Problem, unavailable
-from tailrace.gateway.views import loaded
+from tailrace.gateway.views import loaded, named
 from tailrace.kafka.async_delivery import Full, Unwritten, Written
 
 JSON = "application/json"
@@ -59,7 +60,7 @@ def router(gateway: Gateway) -> APIRouter:
         has them, with partition and offset of each; `at_least=topic:partition:offset` in a lookup then waits until a
         view has taken it in.
         """
-        declared = _accepting(gateway, decoded(topic, "topic"))
+        declared = _accepting(gateway, decoded(topic, "topic"), identity_of(request.scope))
         wrapped = _wrapped(request.headers.get("content-type", ""))
         if idempotency_key is not None and not 0 < len(idempotency_key) <= _LONGEST_ONCE:
             raise _unusable("Idempotency-Key", f"1 to {_LONGEST_ONCE} characters", f"{len(idempotency_key)}")
@@ -91,10 +92,10 @@ def router(gateway: Gateway) -> APIRouter:
     return routes
 
 
-def _accepting(gateway: Gateway, name: str) -> CatalogTopic:
+def _accepting(gateway: Gateway, name: str, identity: Identity | None) -> CatalogTopic:
     known = loaded(gateway)
     topic = known.topics.get(name)
-    accepting = sorted(one.name for one in known.topics.values() if one.accept)
+    accepting = named(gateway, identity, "topic", (one.name for one in known.topics.values() if one.accept))
     if topic is None:
         raise Problem(
             404,

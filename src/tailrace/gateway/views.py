@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
+from tailrace.access.rights import Kind
 from tailrace.gateway import examples
+from tailrace.gateway.access_hook import Identity, identity_of
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.known import Known, KnownView
 from tailrace.gateway.lookup import look_up
 from tailrace.gateway.paths import decoded
 from tailrace.gateway.prefer import wait_seconds
-from tailrace.gateway.problems import Problem, unavailable
-from tailrace.gateway.waits import ClientGone, while_connected
+from tailrace.gateway.problems import Problem
+from tailrace.gateway.unknown import no_catalog, unknown_view
+from tailrace.gateway.waits import ClientGone, while_connected, while_valid
 
 View = Annotated[str, Path(description="The name of a view.", examples=["rating-averages"])]
 Key = Annotated[
@@ -66,10 +70,11 @@ def router(gateway: Gateway) -> APIRouter:
         the answer is 503 and never 404: nobody can know.
         """
         try:
-            known = known_view(gateway, decoded(view, "view"))
+            identity = identity_of(request.scope)
+            known = known_view(gateway, decoded(view, "view"), identity)
             restriction = None
             if gateway.access is not None:
-                restriction = gateway.access.seen_filter(request.scope.get("state", {}).get("identity"), known.name)
+                restriction = gateway.access.seen_filter(identity, known.name)
             found = look_up(
                 gateway,
                 known,
@@ -79,7 +84,9 @@ def router(gateway: Gateway) -> APIRouter:
                 wait=(wait := wait_seconds(prefer)),
                 at_least=at_least or (),
             )
-            response = await (while_connected(request.receive, found) if wait or at_least else found)
+            if wait or at_least:
+                found = while_connected(request.receive, while_valid(gateway.access, identity, found))
+            response = await found
         except ClientGone:
             return Response(status_code=499)
         except Problem as problem:
@@ -96,27 +103,25 @@ def router(gateway: Gateway) -> APIRouter:
 
 def loaded(gateway: Gateway) -> Known:
     """The catalog; raises a Problem where it is not there yet."""
-    known = gateway.known
-    if not known.loaded:
-        raise unavailable(
-            "no catalog yet",
-            "Ask again in a moment; if it lasts, see whether Redis, the pipeline and the materializer run.",
-            expected=f"the catalog of app {gateway.app} in Redis",
-            got=known.problem or "none",
-        )
-    return known
+    if not gateway.known.loaded:
+        raise no_catalog(gateway.known)
+    return gateway.known
 
 
-def known_view(gateway: Gateway, name: str) -> KnownView:
-    """A view of the catalog; raises a Problem where it has no such view, or is not there yet."""
+def known_view(gateway: Gateway, name: str, identity: Identity | None) -> KnownView:
+    """A view of the catalog; raises a Problem where it has no such view, is not there yet, or for none of the client's.
+
+    The answer names those that the client may know of.
+    """
     known = loaded(gateway)
+    if gateway.access is not None:
+        gateway.access.may_know(identity, "view", name)
     view = known.views.get(name)
     if view is None:
-        raise Problem(
-            404,
-            "unknown view",
-            view=name,
-            expected=sorted(known.views),
-            remedy="Take one of the expected views, or declare this one and start the pipeline.",
-        )
+        raise unknown_view(name, named(gateway, identity, "view", known.views))
     return view
+
+
+def named(gateway: Gateway, identity: Identity | None, kind: Kind, names: Iterable[str]) -> list[str]:
+    """Those of some names that a client may know of: all of them where nobody asks who it is."""
+    return sorted(names) if gateway.access is None else gateway.access.known_names(identity, kind, names)

@@ -7,16 +7,20 @@ and they read the key again, together. Pub/sub may lose messages, so all are wok
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
+from tailrace.gateway.access_hook import Access, Identity
 from tailrace.gateway.known import KnownView
 
 T = TypeVar("T")
 
 # As many seconds a client may ask for; proxies commonly end a request that takes longer.
 LONGEST = 60.0
+# A wait that ends with a token ends after it, by any clock, in seconds.
+_MARGIN = 0.01
 
 
 class Link(Protocol):
@@ -132,6 +136,23 @@ async def while_connected(receive: Callable[[], Awaitable[Any]], work: Coroutine
         for one in (task, gone):
             one.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def while_valid(access: Access | None, identity: Identity | None, work: Coroutine[Any, Any, T]) -> T:
+    """Do something for a client as long as its token lasts; raises a Problem then, and where it was revoked meanwhile.
+
+    The end is looked at again before the answer: other clients' requests and the setting of clocks come between.
+    """
+    if access is None or identity is None or identity.expires is None:
+        return await work
+    try:
+        async with asyncio.timeout(max(0.0, identity.expires / 1000 - time.time()) + _MARGIN):
+            found = await work
+    except TimeoutError:
+        access.check(identity)
+        raise
+    access.check(identity)
+    return found
 
 
 async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
