@@ -10,7 +10,7 @@ from typing import Any
 from tailrace.access.limits import BURST
 from tailrace.access.rates import Bucket
 from tailrace.gateway.access_hook import Access, Identity
-from tailrace.gateway.endings import FAULT, NOT_UNDERSTOOD, TOO_MANY, UNAUTHORIZED
+from tailrace.gateway.endings import FAULT, NOT_UNDERSTOOD, TOO_MANY, UNAUTHORIZED, ending_of
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.messages import json_message
 from tailrace.gateway.problems import Problem
@@ -34,6 +34,7 @@ class Session:
         self.subscriptions: dict[str, Subscription] = {}
         self._gateway = gateway
         self._follows: dict[str, Follow] = {}
+        self._first: Follow | None = None
         self._mistakes = 0
         rate = gateway.limits.messages
         self._pace = Bucket(rate, rate * BURST, asyncio.get_running_loop().time())
@@ -59,13 +60,21 @@ class Session:
                 self.wire.finish(FAULT)
             await self.wire.writable()
 
-    async def subscribe(self, follow: Follow) -> None:
-        """Begin to follow something; a client that can't is told why."""
+    async def open(self, follow: Follow) -> None:
+        """Begin to follow what the connection was made for: it ends with it, and where it can't be followed."""
+        self._first = follow
+        problem = await self.subscribe(follow)
+        if problem is not None:
+            self.wire.finish(ending_of(problem))
+
+    async def subscribe(self, follow: Follow) -> Problem | None:
+        """Begin to follow something; a client that can't is told why, which is returned."""
         id = follow.id or ""
         if id in self.subscriptions:
             # Without the id: it would end the subscription that has it.
-            self._refuse(Problem(400, "id in use", expected="an id of its own", got=id, remedy="Unsubscribe first."))
-            return
+            taken = Problem(400, "id in use", expected="an id of its own", got=id, remedy="Unsubscribe first.")
+            self._refuse(taken)
+            return taken
         try:
             most = self._gateway.limits.subscriptions
             if len(self.subscriptions) >= most:
@@ -76,19 +85,23 @@ class Session:
             make = await self._gateway.prepare(follow, self.wire.identity)
         except Problem as problem:
             self._refuse(problem, id)
-            return
+            return problem
         if self.wire.closed.done():
-            return
+            return None
         subscription = self.subscriptions[id] = make(self.wire)
         self._follows[id] = follow
         self._gateway.metrics.subscribed("ws", 1)
         self.answer("subscribed", id=id, query=getattr(subscription, "query", None))
         subscription.start()
+        return None
 
     def drop(self, subscription: Subscription, problem: Problem) -> None:
-        """End one subscription with an `error`; the others go on."""
+        """End one subscription with an `error`; the others go on, unless it is what the connection was made for."""
+        first = self._first is not None and self._first is self._follows.get(subscription.id or "")
         if self._remove(subscription):
             self._refuse(problem, subscription.id)
+            if first:
+                self.wire.finish(ending_of(problem))
 
     def answer(self, kind: str, **fields: object) -> None:
         """Write a message that is for this client alone."""

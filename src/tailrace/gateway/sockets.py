@@ -34,7 +34,7 @@ def routes(gateway: Gateway) -> list[BaseRoute]:
 
 
 async def serve(gateway: Gateway, websocket: WebSocket, first: Follow | None = None) -> None:
-    """Serve a connection until it ends; it is subscribed to `first` from the start."""
+    """Serve a connection until it ends; it is subscribed to `first` from the start, and ends where it can't be."""
     try:
         if gateway.hub.draining:
             raise unavailable("shutting down", "Connect again: another gateway answers, or this one when it is back.")
@@ -70,7 +70,7 @@ async def _converse(gateway: Gateway, wire: Wire, websocket: WebSocket, first: F
         deadline = asyncio.get_running_loop().call_later(_INTRODUCTION, _expire, wire)
     try:
         if first is not None:
-            await session.subscribe(first)
+            await session.open(first)
         await session.run(websocket.receive)
     finally:
         if deadline is not None:

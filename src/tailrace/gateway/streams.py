@@ -19,9 +19,10 @@ from tailrace.gateway.follow_query import prepare_query
 from tailrace.gateway.following import LastId, LastIdHeader, event_stream
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.key_subscription import KeySubscription
-from tailrace.gateway.problems import Problem, unavailable
+from tailrace.gateway.problems import Problem, check_keys, unavailable
 from tailrace.gateway.requests import MAX_KEYS, FollowQuery, FollowStream
 from tailrace.gateway.sockets import serve
+from tailrace.gateway.stream_entry import stream_entry
 from tailrace.gateway.stream_subscription import Inner, StreamSubscription
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.views import known_view
@@ -69,20 +70,33 @@ class StreamShown(BaseModel):
 def register(gateway: Gateway) -> None:
     """Let clients follow streams."""
 
-    async def make(stream: Stream, wire: Wire, id: str | None, position: str | None) -> Inner:
+    async def make(stream: Stream, wire: Wire, follow: FollowStream) -> Inner:
+        id, position = follow.id, follow.position
         if stream.keys is None:
             asked = FollowQuery(id, stream.view, stream.where, position)
             return (await prepare_query(gateway, asked, wire.identity))(wire)
         view, keys = known_view(gateway, stream.view), [key.encode() for key in stream.keys]
         _check_keys(gateway, wire.identity, stream.view, keys)
-        return KeySubscription(gateway.joining, wire, view, keys, id=id, position=position, growing=True)
+        come = stream_entry(stream, position, follow.positions)
+        return KeySubscription(
+            gateway.joining,
+            wire,
+            view,
+            keys,
+            id=id,
+            position=position,
+            positions=come.positions,
+            departed=come.departed,
+            reset=come.reset,
+            growing=True,
+        )
 
     async def follow_stream(follow: FollowStream, identity: Identity | None) -> Callable[[Wire], Subscription]:
         stream = await _asked(lambda: gateway.kept_streams.get(follow.stream, keep=True))
         query = await _check(gateway, identity, stream)
 
         def made(wire: Wire) -> Subscription:
-            return StreamSubscription(gateway.held_streams, wire, follow.id, stream, query, follow.position, make)
+            return StreamSubscription(gateway.held_streams, wire, follow, stream, query, make)
 
         return made
 
@@ -110,6 +124,7 @@ def router(gateway: Gateway) -> APIRouter:
         if new.keys is not None and new.where is not None:
             raise Problem(400, "keys and where", expected="keys or where", got="both", remedy="Leave one out.")
         keys = None if new.keys is None else tuple(dict.fromkeys(new.keys))
+        check_keys(gateway.limits, keys or ())
         stream = Stream("", new.view, keys, new.where, begun=False, expires=0, ttl=new.ttl)
         await _check(gateway, _identity(request), stream)
         return _shown(await _asked(lambda: kept.open(new.view, keys, new.where, new.ttl)), 201)
@@ -127,6 +142,7 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.patch("/streams/{id}", summary="Add and remove keys of a stream", response_model=StreamShown)
     async def change_stream(request: Request, id: Id, changes: Changes) -> Response:
         """The rows of added keys come while the stream is live; removed ones get `gone`."""
+        check_keys(gateway.limits, changes.add)
         before = await _asked(lambda: kept.get(id))
         _check_keys(gateway, _identity(request), before.view, [key.encode() for key in changes.add])
         command = "remove" if changes.remove and not changes.add else "add"
@@ -166,7 +182,7 @@ def changed(stream: Stream, changes: Changes) -> Stream:
     keys = tuple(key for key in dict.fromkeys((*stream.keys, *changes.add)) if key not in removed)
     if len(keys) > MAX_KEYS:
         raise Problem(400, "too many keys", expected=f"at most {MAX_KEYS}", got=len(keys), remedy="Use a query.")
-    return replace(stream, keys=keys)
+    return replace(stream, keys=keys, changes=stream.changes.then(stream.keys, keys))
 
 
 async def _check(gateway: Gateway, identity: Identity | None, stream: Stream) -> str | None:
