@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 # Keys whose last change is remembered; who has missed more is sent everything.
 MOST = 1_000
@@ -58,11 +57,11 @@ def decode_changes(found: object) -> KeyChanges | None:
     if not isinstance(found, dict):
         return None
     number, forgotten = found.get("number"), found.get("forgotten")
-    added, removed = found.get("added"), found.get("removed")
-    if type(number) is not int or type(forgotten) is not int or not _numbered(added) or not _numbered(removed):
+    added, removed = _numbered(found.get("added")), _numbered(found.get("removed"))
+    if type(number) is not int or type(forgotten) is not int or added is None or removed is None:
         return None
     return KeyChanges(number, forgotten, added, removed)
 
 
-def _numbered(found: Any) -> bool:
-    return isinstance(found, dict) and all(type(number) is int for number in found.values())
+def _numbered(found: object) -> Mapping[str, int] | None:
+    return found if isinstance(found, dict) and all(type(number) is int for number in found.values()) else None
