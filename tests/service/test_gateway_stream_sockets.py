@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from query_gateway import Copy
 from running import eventually
 from stream_serving import (
     Pair,
@@ -150,15 +151,17 @@ def test_a_deleted_stream_ends_its_own_connection_and_only_its_subscription_else
     stream = opened(first, streams, keys=["k0"])
     command(first, "POST", stream, "/begin")
     own, events = attached(first, stream), connected(first, stream)
+    plain = Copy(first.follow(stream["events"], version="1.0"))
     # Under the id of the stream itself: that does not make the connection its own.
     shared = subscribed(second, stream, stream["id"])
-    for copy in (own, events, shared):
+    for copy in (own, events, plain, shared):
         copy.ready()
     shared.tap.subscribe("other", view=streams.log.view, keys=["k1"])
     assert command(second, "DELETE", stream).status_code == 204
     assert (ended := own.take())["type"] == "error" and (ended["id"], ended["retry"]) == (stream["id"], False)
     assert list(own.tap.rest()) == [] and own.tap.code == 1000
-    assert events.tap.frame().data["reason"] == "gone"
+    for tap in (events.tap, plain.tap):
+        assert tap.frame().data["reason"] == "gone" and list(tap.rest()) == []
     ended = shared.take()
     assert (ended["type"], ended["id"], ended["error"]) == ("error", stream["id"], "unknown stream")
     put("k1", 5)
