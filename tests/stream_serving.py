@@ -20,6 +20,9 @@ from tailrace.kafka.commands_topic import CommandsReader
 
 KEYS = [f"k{n}" for n in range(6)]
 
+# One client for all requests: to make one takes longer than most of them. Each has a connection of its own.
+HTTP = httpx.Client(timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
+
 Pair = tuple[QueryGateway, QueryGateway]
 Stream = dict[str, Any]
 
@@ -44,7 +47,7 @@ def two_gateways(streams: Streams, redis_server: RedisServer, directory: Path) -
 
 def opened(gateway: QueryGateway, streams: Streams, **what: Any) -> Stream:
     wanted = {"view": streams.log.view, "ttl": 5, **what}
-    answer = httpx.post(f"{gateway.url}/streams", json=wanted, timeout=30)
+    answer = HTTP.post(f"{gateway.url}/streams", json=wanted)
     assert answer.status_code == 201, answer.text
     found: Stream = answer.json()
     return found
@@ -56,7 +59,7 @@ def connected(gateway: QueryGateway, stream: Stream, position: str | None = None
 
 
 def command(gateway: QueryGateway, method: str, stream: Stream, path: str = "", **body: Any) -> httpx.Response:
-    return httpx.request(method, f"{gateway.url}/streams/{stream['id']}{path}", json=body or None, timeout=30)
+    return HTTP.request(method, f"{gateway.url}/streams/{stream['id']}{path}", json=body or None)
 
 
 def commands(streams: Streams) -> dict[str, bytes]:

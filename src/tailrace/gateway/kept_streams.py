@@ -70,7 +70,7 @@ class KeptStreams:
         kept = await self._found(id)
         stream = _decoded(id, kept)
         if keep:
-            await self.store.get(id, keep=stream.ttl * 1000)
+            await self.store.keep(id, stream.ttl * 1000)
             self._watch(id, stream.ttl)
             return replace(stream, expires=_expires(stream.ttl))
         return replace(stream, expires=int(time.time() * 1000) + kept.left)
