@@ -5,14 +5,16 @@
            or null: the stream has ended
 
 Each record holds the whole stream as it is after the command, so the newest one per key is enough: the topic is
-compacted, and who reads it from the start knows every stream.
+compacted, and who reads it from the start knows every stream. One whose keys were changed has `changes`, too.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from tailrace.key_changes import KeyChanges, decode_changes
 
 FORMAT = 1
 COMMANDS = ("open", "begin", "add", "remove", "refresh")
@@ -27,7 +29,7 @@ class Stream:
     """What one client follows: some keys, a query, or a whole view where both are None.
 
     `begun` says that its client has asked for the snapshot. `expires` is when it ends unless it is refreshed, in ms
-    since 1970; `ttl` for how many seconds a refresh is good.
+    since 1970; `ttl` for how many seconds a refresh is good. `changes` are those of its keys since it was opened.
     """
 
     id: str
@@ -37,6 +39,7 @@ class Stream:
     begun: bool
     expires: int
     ttl: int = TTL
+    changes: KeyChanges = field(default_factory=KeyChanges)
 
     @property
     def query(self) -> str | None:
@@ -55,7 +58,10 @@ class Command:
 
     def encode(self) -> bytes:
         """Compact JSON."""
-        found = {"format": FORMAT, "command": self.command, "stream": asdict(self.stream)}
+        stream = asdict(self.stream)
+        if not self.stream.changes.number:
+            del stream["changes"]
+        found = {"format": FORMAT, "command": self.command, "stream": stream}
         return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -86,6 +92,7 @@ def decode_command(key: str, value: bytes) -> Command:
         begun=_of(held, "begun", bool),
         expires=_of(held, "expires", int),
         ttl=TTL if held.get("ttl") is None else _of(held, "ttl", int),
+        changes=_changes(held.get("changes")),
     )
     if stream.id != key:
         raise NotACommand(f"expected the record key to be the stream's id {stream.id[:40]!r}, got {key[:40]!r}")
@@ -110,6 +117,13 @@ def _keys(value: object) -> tuple[str, ...] | None:
     if not isinstance(value, list) or not all(isinstance(key, str) for key in value):
         raise NotACommand(f"expected `keys` of the stream as a list of texts or null, got {str(value)[:40]!r}")
     return tuple(value)
+
+
+def _changes(value: object) -> KeyChanges:
+    found = decode_changes(value)
+    if found is None:
+        raise NotACommand(f"expected `changes` of the stream as numbers of its keys, got {str(value)[:40]!r}")
+    return found
 
 
 _NAMES = {str: "text", bool: "true or false", int: "a whole number"}

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-POSITION = re.compile(r"[0-9a-f]{8}\.[0-9]+(\.[0-9]+-[0-9]+)*", re.ASCII)
+POSITION = re.compile(r"[0-9a-f]{8}\.[0-9]+(\.[0-9]+-[0-9]+)*(\.c[1-9][0-9]*)?", re.ASCII)
 REASONS = {"unreadable", "foreign", "generation", "rebuilt", "forgotten", "ahead", "missed", "query", "rights"}
 CLOSES = {"shutdown", "unauthorized", "forbidden", "slow", "gone", "fault"}
-CODES = {1001, 1009, 1011, 1013, 4400, 4401, 4403, 4408, 4429}
+CODES = {1000, 1001, 1007, 1009, 1011, 1013, 4400, 4401, 4403, 4408, 4429}
 
 _Check = Callable[[Any], bool]
 _Fields = Mapping[str, _Check]

@@ -12,11 +12,13 @@ import pytest
 
 from conformance.client_process import ClientProcess, Told
 from conformance.network import Network
-from conformance.shapes import event_problems, message_problems, order_problems
+from conformance.shapes import event_problems, message_problems, order_problems, problem_problems
 from conformance.surfaces import any_message
 from conformance.world import LANGUAGES
+from gateway_process import Tap
 from materializing import ready, running
 from query_gateway import QueryGateway
+from socket_tap import SocketTap
 from streaming import Streams
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
@@ -176,6 +178,100 @@ def test_a_position_that_cannot_be_used_gets_reset_and_everything(
     query.until(lambda one: "ready" in one.kinds)
     assert [kind for kind in query.kinds if kind != "progress"] == ["reset", "row", "ready"] and query.rows == before
     query.close()
+
+
+class FollowedStream:
+    """A stream over one surface, and the copy of a client that applies its frames; each one's shape is checked.
+
+    `own` is the stream's own WebSocket, `shared` a subscription on `/ws`.
+    """
+
+    def __init__(self, gateway: QueryGateway, surface: str, stream: dict[str, Any], resume: str | None = None) -> None:
+        self.id = "e" if surface == "shared" else stream["id"]
+        self.rows: dict[str, Any] = {}
+        self.kinds: list[str] = []
+        self.position = resume
+        self.tap: Tap | SocketTap
+        if surface == "events":
+            self.tap = gateway.follow(stream["events"] + ("" if resume is None else f"?last_event_id={resume}"))
+            assert self.tap.status == 200
+        elif surface == "own":
+            self.tap = gateway.socket(stream["ws"] + ("" if resume is None else f"?position={resume}"))
+        else:
+            self.tap = gateway.socket()
+            self.tap.send(type="subscribe", id=self.id, stream=stream["id"], position=resume)
+        if isinstance(self.tap, SocketTap):
+            assert any_message(self.tap) == {"type": "subscribed", "id": self.id}
+
+    def take(self) -> str:
+        """Apply the next frame; returns its kind."""
+        if isinstance(self.tap, SocketTap):
+            message = any_message(self.tap)
+            assert not message_problems(message) and message.get("id", self.id) == self.id
+            kind, row, position, key = message["type"], message.get("row"), message.get("position"), message.get("key")
+            position = position if kind == "ready" else None
+        else:
+            frame = self.tap.any_frame()
+            assert not event_problems(frame.event, frame.id, frame.data)
+            kind, row, position, key = frame.event, frame.data, frame.id, frame.data.get("k")
+        if kind == "row":
+            self.rows[str(key)] = row
+        elif kind == "gone":
+            self.rows.pop(str(key), None)
+        self.position = position or self.position
+        self.kinds.append(str(kind))
+        assert not order_problems(self.kinds)
+        return self.kinds[-1]
+
+    def until(self, rows: dict[str, Any]) -> None:
+        """Apply frames until `ready` has come and these rows are held."""
+        while "ready" not in self.kinds or self.rows != rows:
+            self.take()
+
+
+@pytest.mark.parametrize("surface", ["events", "own", "shared"])
+def test_a_stream_begins_changes_goes_on_and_ends(gateway: QueryGateway, rows: Rows, surface: str) -> None:
+    before = rows.put(a=3, b=4, c=5)
+    a, b, c = (rows.key(name) for name in "abc")
+    opened = httpx.post(f"{gateway.url}/streams", json={"view": rows.view, "keys": [a, b]}, timeout=30)
+    assert opened.status_code == 201
+    stream, path = opened.json(), f"{gateway.url}/streams/{opened.json()['id']}"
+    one = FollowedStream(gateway, surface, stream)
+    assert httpx.post(f"{path}/begin", timeout=30).json()["begun"]
+    one.until({a: before[a], b: before[b]})
+    assert httpx.patch(path, json={"add": [c], "remove": [a]}, timeout=30).json()["keys"] == [b, c]
+    one.until({b: before[b], c: before[c]})
+    one.tap.close()
+    assert httpx.patch(path, json={"add": [a], "remove": [b]}, timeout=30).json()["keys"] == [c, a]
+    back = FollowedStream(gateway, surface, stream, one.position)
+    back.rows = one.rows
+    back.until({c: before[c], a: before[a]})
+    assert "reset" not in back.kinds
+    back.tap.close()
+    back = FollowedStream(gateway, surface, stream, back.position)
+    while back.take() == "progress":
+        pass
+    assert back.kinds[-1] == "ready", "a second idle resume is nothing"
+    assert httpx.delete(path, timeout=30).status_code == 204
+    if isinstance(back.tap, SocketTap):
+        assert back.take() == "error"
+        if surface == "own":
+            assert list(back.tap.rest()) == [] and back.tap.code == 1000
+        else:
+            back.tap.send(type="ping")
+            assert any_message(back.tap) == {"type": "pong"}, "the connection goes on"
+    else:
+        assert back.take() == "close" and list(back.tap.rest()) == []
+    back.tap.close()
+    again = httpx.post(f"{path}/begin", timeout=30)
+    assert again.status_code == 404 and not problem_problems(again.json())
+
+
+def test_a_stream_that_is_not_there_is_refused_on_its_own_connection(gateway: QueryGateway) -> None:
+    tap = gateway.socket("/streams/s-nobody-has-opened-it/ws")
+    error = any_message(tap)
+    assert error["type"] == "error" and error["id"] == "s-nobody-has-opened-it" and not message_problems(error)
+    assert list(tap.rest()) == [] and tap.code == 1000
 
 
 def held(client: ClientProcess, name: str, rows: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ positions = st.builds(
     lineage=st.from_regex(r"[0-9a-f]{8}", fullmatch=True).filter(str.isascii),
     generation=st.integers(0, 999_999_999),
     offsets=st.dictionaries(st.integers(0, 999_999), st.integers(0, 2**63 - 1), max_size=8),
+    change=st.integers(0, 999_999_999),
 )
 
 
@@ -36,7 +37,10 @@ def test_any_text_is_a_position_or_nothing(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "1", "abcdefgh.1.0-1", "0123abcd", "0123abcd.1.0", "0123abcd.1.0-1.0-2", "0123abcd.1.0--1", "0123ABCD.1"],
+    [
+        *("", "1", "abcdefgh.1.0-1", "0123abcd", "0123abcd.1.0", "0123abcd.1.0-1.0-2", "0123abcd.1.0--1", "0123ABCD.1"),
+        *("0123abcd.1.c0", "0123abcd.1.c1.0-1", "0123abcd.1.c1.c2", "0123abcd.1.c"),
+    ],
 )
 def test_what_only_looks_like_a_position_is_none(text: str) -> None:
     assert Position.parse(text) is None

@@ -18,7 +18,7 @@ class Reached:
         """Take a frame's position in; of another build it replaces what was there, and none at all changes nothing."""
         if not text:
             return
-        found = Position.parse(text)
+        found = _parsed(text)
         held = self._offsets
         if found is None or held is None or (found.lineage, found.generation) != (self._lineage, self._generation):
             self.set(text)
@@ -29,7 +29,7 @@ class Reached:
 
     def covers(self, text: str | None) -> bool:
         """Whether what is at this position has been reached already."""
-        found = Position.parse(text) if text else None
+        found = _parsed(text) if text else None
         held = self._offsets
         if found is None or held is None or (found.lineage, found.generation) != (self._lineage, self._generation):
             return False
@@ -37,7 +37,7 @@ class Reached:
 
     def set(self, text: str | None) -> None:
         """Be at this position, or at none."""
-        found = Position.parse(text) if text else None
+        found = _parsed(text) if text else None
         self._text, self._offsets = text or None, None
         if found is not None:
             self._lineage, self._generation, self._offsets = found.lineage, found.generation, dict(found.offsets)
@@ -48,3 +48,9 @@ class Reached:
         if self._text is None and self._offsets is not None:
             self._text = str(Position(self._lineage, self._generation, self._offsets))
         return self._text
+
+
+def _parsed(text: str) -> Position | None:
+    """A position that can be merged; that of a stream whose keys were changed is whole, and kept as it is."""
+    found = Position.parse(text)
+    return None if found is None or found.change else found

@@ -33,11 +33,12 @@ TOO_MANY = Ending("too many", "too many connections or messages: connect again l
 GONE = Ending("gone", "what was followed is no more", 1000, False)
 
 
+_BY_STATUS = {401: UNAUTHORIZED, 403: FORBIDDEN, 429: TOO_MANY}
+
+
 def ending_of(problem: Problem) -> Ending:
-    """Why a connection ends that carries nothing but what a problem has ended."""
-    if problem.status >= 500:
-        return FAULT
-    return {401: UNAUTHORIZED, 403: FORBIDDEN}.get(problem.status, GONE)
+    """Why a connection ends that was made for something that can't be had."""
+    return _BY_STATUS.get(problem.status, GONE if problem.status < 500 else FAULT)
 
 
 class Dropping(Protocol):

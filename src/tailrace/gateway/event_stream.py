@@ -12,7 +12,7 @@ from tailrace.gateway.frames import RETRY, close
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.protocol import lend
 from tailrace.gateway.subscription import Subscription
-from tailrace.gateway.wire import Wire
+from tailrace.gateway.wire import Framing, Wire
 
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -48,6 +48,10 @@ class EventStream(Response):
             if wire.ending is not None:
                 last = close(wire.ending)
                 self._gateway.metrics.sent("close", 1, len(last))
+                if wire.framing is Framing.PLAIN and not wire.lost:
+                    # To the server a body without chunks and a length is empty.
+                    wire.write(last)
+                    last = b""
             # The end waits until there is room for it: a client that does not read would hold up its own deadline.
             # Until it is out, the hub can cut the client off, too.
             deadline = asyncio.get_running_loop().call_later(self._gateway.timing.grace, wire.abort)

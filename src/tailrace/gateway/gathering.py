@@ -11,6 +11,8 @@ being added moves nothing: it comes once more, at worst, to a client that resume
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tailrace.gateway.follower import Follower
 from tailrace.gateway.frames import with_id
 from tailrace.gateway.hub import Hub
@@ -22,9 +24,12 @@ from tailrace.position import Position
 
 
 class Gathering:
-    """Takes the frames of keys and writes them; of a client that lags, it keeps which keys have changed."""
+    """Takes the frames of keys and writes them; of a client that lags, it keeps which keys have changed.
 
-    __slots__ = ("_hub", "_metrics", "_missed", "_pending", "_slow", "_told", "_wire", "vector")
+    `change` is the number of the last change of the keys themselves, where they are a stream's.
+    """
+
+    __slots__ = ("_hub", "_metrics", "_missed", "_pending", "_slow", "_told", "_wire", "change", "vector")
 
     def __init__(self, wire: Wire, hub: Hub, metrics: Metrics, view: KnownView) -> None:
         self._wire = wire
@@ -34,6 +39,7 @@ class Gathering:
         self._missed: dict[Follower, int] = {}
         self._slow = wire.paused
         self._told: Position | None = None
+        self.change = 0
         self.vector = Vector(view, hub.sure)
 
     def begin(self, view: KnownView) -> None:
@@ -46,7 +52,7 @@ class Gathering:
     def ready(self) -> Position:
         """Everything that was heard is in the snapshot: the position that it reaches."""
         self.vector.advance()
-        self._told = self.vector.position
+        self._told = self._position()
         return self._told
 
     def take(self, follower: Follower, frames: bytes, count: int) -> bool:
@@ -71,7 +77,7 @@ class Gathering:
         body = b"".join(pending)
         if not self._wire.socket and not self._missed:
             self.vector.advance()
-            if (position := self.vector.position) != self._told:
+            if (position := self._position()) != self._told:
                 self._told = position
                 body = with_id(body, str(position))
         self._wire.send(body)
@@ -99,3 +105,9 @@ class Gathering:
         """Write nothing more."""
         self._pending.clear()
         self._missed.clear()
+
+    def _position(self) -> Position:
+        # While keys are being added their partitions claim nothing, and what is said of removed ones is written first:
+        # so the number of the change is true as soon as it is known.
+        position = self.vector.position
+        return replace(position, change=self.change) if self.change else position

@@ -133,6 +133,10 @@ class HeldStreams:
         held.asked = False
         if due:
             held.refreshed = now
-        found = await self._kept.refresh(stream, command=due)
+        try:
+            found = await self._kept.refresh(stream, command=due)
+        except Unavailable:
+            held.asked = True
+            raise
         for one in tuple(held.subscriptions):
             one.take(found)

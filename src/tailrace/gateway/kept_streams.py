@@ -19,6 +19,7 @@ from tailrace.commands import Command, NotACommand, Stream, decode_command
 from tailrace.errors import TailraceError
 from tailrace.gateway.commanding import Commanding
 from tailrace.gateway.problems import Problem, unavailable
+from tailrace.kafka.async_delivery import LARGEST
 from tailrace.store.reader import Unavailable
 from tailrace.store.streams import Kept, Streams
 
@@ -58,6 +59,7 @@ class KeptStreams:
         id = CLIENTS + secrets.token_urlsafe(18)
         stream = Stream(id, view, keys, where, begun=False, expires=_expires(ttl), ttl=ttl)
         opened = Command("open", stream)
+        _check_size(opened)
         await self._commanding.write(opened)
         await self.store.put(id, None, opened.encode(), ttl * 1000)
         self._watch(id, ttl)
@@ -68,7 +70,7 @@ class KeptStreams:
         kept = await self._found(id)
         stream = _decoded(id, kept)
         if keep:
-            await self.store.get(id, keep=stream.ttl * 1000)
+            await self.store.keep(id, stream.ttl * 1000)
             self._watch(id, stream.ttl)
             return replace(stream, expires=_expires(stream.ttl))
         return replace(stream, expires=int(time.time() * 1000) + kept.left)
@@ -80,6 +82,7 @@ class KeptStreams:
             before = _decoded(id, kept)
             stream = replace(change(before), expires=_expires(before.ttl))
             done = Command(command, stream)
+            _check_size(done)
             await self._commanding.write(done)
             if await self.store.put(id, kept.revision, done.encode(), stream.ttl * 1000):
                 self._watch(id, stream.ttl)
@@ -184,6 +187,19 @@ class KeptStreams:
         if id not in self._watched:
             self._watched.add(id)
             heapq.heappush(self._ends, (time.monotonic() + seconds + 1, id))
+
+
+def _check_size(command: Command) -> None:
+    """Raise a Problem for what Kafka would not take as one record."""
+    size = len(command.encode())
+    if size > LARGEST:
+        raise Problem(
+            413,
+            "stream too large",
+            expected=f"keys and a query that fit in {LARGEST} bytes as JSON",
+            got=f"{size} bytes",
+            remedy="Open several streams, or follow a query.",
+        )
 
 
 def _expires(ttl: int) -> int:

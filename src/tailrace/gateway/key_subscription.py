@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.gateway import notices
@@ -38,7 +38,8 @@ class KeySubscription:
     """Follows keys; `positions` has the position of some keys, or None for one that was never sent; `position` is for
     all others.
 
-    `growing`: keys may be added and removed while it is live. `outer`: what it is a part of, where it is.
+    `growing`: keys may be added and removed while it is live. `departed`: keys that the client may hold though it
+    follows them no longer, or anew. `reset`: what it is told. `outer`: what it is a part of, where it is.
     """
 
     __slots__ = (
@@ -69,6 +70,8 @@ class KeySubscription:
         position: str | None = None,
         positions: Mapping[bytes, str | None] | None = None,
         growing: bool = False,
+        departed: Iterable[bytes] = (),
+        reset: Reset | None = None,
     ) -> None:
         self.wire = wire
         self.id = id
@@ -79,13 +82,13 @@ class KeySubscription:
         self._view = view
         known = positions or {}
         self._asked: dict[bytes, str | None] = {key: known.get(key, position) for key in keys}
-        self._reset: Reset | None = None
+        self._reset = reset
         several = growing or len(self._asked) != 1
         self._gathering = Gathering(wire, self._hub, joining.metrics, view) if several else None
         self._followers: dict[bytes, Follower] = {}
         self._tasks: dict[asyncio.Task[None], list[bytes]] = {}
-        # Keys that were removed before the client came in: it may hold their rows from an earlier connection.
-        self._departed: set[bytes] = set()
+        # Of these the client may hold rows from an earlier connection.
+        self._departed = set(departed)
         self._slow = wire.paused
 
     @property
@@ -121,6 +124,10 @@ class KeySubscription:
             self._departed = set()
             self._reset = rebuilt(view)
         self.close()
+
+    def renumber(self, change: int) -> None:
+        """The keys are now those of a stream after this change of them."""
+        self._growing().change = change
 
     def add(self, keys: Sequence[bytes]) -> None:
         """Follow more keys: their rows come. Their partitions leave the vector until then."""
@@ -251,7 +258,8 @@ class KeySubscription:
         whole = self._reset or (entries if isinstance(entries, Reset) else None)
         snapshot: list[bytes] = []
         if whole is not None:
-            everything = Position(view.lineage, view.generation, {})
+            change = self._gathering.change if self._gathering is not None else 0
+            everything = Position(view.lineage, view.generation, {}, change)
             snapshot.append(notices.reset(self, whole.reason, whole.message, everything))
             metrics.reset(whole.reason)
             metrics.sent("reset", 1, len(snapshot[-1]), surface)

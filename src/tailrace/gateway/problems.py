@@ -17,6 +17,8 @@ from tailrace.access.refused import Refused
 log = logging.getLogger(__name__)
 
 RETRY_AFTER = {"Retry-After": "1"}
+# So many mistakes of one request are named, and so much of each one's place.
+_MOST_NAMED, _LONGEST_PLACE = 10, 200
 
 
 class Problem(Exception):
@@ -92,8 +94,15 @@ def answer_in_json(app: FastAPI) -> None:
 
     async def invalid(_: Request, error: Exception) -> Response:
         found = cast(RequestValidationError, error).errors()
-        details = [{"where": ".".join(map(str, one["loc"])), "expected": one["msg"]} for one in found]
-        return Problem(422, "invalid request", problems=details, remedy="See /docs.").response()
+        details = [{"where": _printable(one["loc"]), "expected": one["msg"]} for one in found[:_MOST_NAMED]]
+        return Problem(
+            422,
+            "invalid request",
+            expected="a body and parameters as /docs shows them",
+            got=f"{len(found)} mistakes",
+            problems=details,
+            remedy="Correct what `problems` names; see /docs.",
+        ).response()
 
     async def failed(request: Request, error: Exception) -> Response:
         log.error("request=failed method=%s path=%r error=%r", request.method, request.url.path[:200], error)
@@ -107,3 +116,8 @@ def answer_in_json(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(Exception, failed)
+
+
+def _printable(place: Sequence[object]) -> str:
+    """Where a mistake is. A field may be named by the client, with half a surrogate pair that no answer can carry."""
+    return ".".join(map(str, place))[:_LONGEST_PLACE].encode(errors="replace").decode()

@@ -50,11 +50,12 @@ class FollowFeed:
 
 @dataclass(frozen=True, slots=True)
 class FollowStream:
-    """Follow a stream that is kept by the gateways."""
+    """Follow a stream that is kept by the gateways; one of keys may have `positions` as `FollowKeys` has them."""
 
     id: str | None
     stream: str
     position: str | None = None
+    positions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def _subscribe(found: dict[str, Any]) -> Follow:
     if named == ["feed"]:
         return FollowFeed(id, _text(found, "feed", id), _text(found, "client", id), position)
     if named == ["stream"]:
-        return FollowStream(id, _text(found, "stream", id), position)
+        return FollowStream(id, _text(found, "stream", id), position, _positions(found.get("positions"), id))
     view, keys, where = _text(found, "view", id), found.get("keys"), _optional(found, "where", id)
     if keys is None:
         return FollowQuery(id, view, where, position)

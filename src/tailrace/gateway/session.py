@@ -12,11 +12,11 @@ from tailrace.access.limits import BURST
 from tailrace.access.rates import Bucket
 from tailrace.access.refused import Refused
 from tailrace.gateway.access_hook import Access, Identity
-from tailrace.gateway.endings import FAULT, NOT_UNDERSTOOD, TOO_MANY, UNAUTHORIZED
+from tailrace.gateway.endings import FAULT, NOT_UNDERSTOOD, TOO_MANY, UNAUTHORIZED, ending_of
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.messages import json_message
 from tailrace.gateway.problems import Problem, refusal
-from tailrace.gateway.requests import Auth, Follow, FollowKeys, NotARequest, Ping, Unsubscribe, read
+from tailrace.gateway.requests import Auth, Follow, FollowKeys, FollowStream, NotARequest, Ping, Unsubscribe, read
 from tailrace.gateway.resume import OTHER_RIGHTS
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.wire import Wire
@@ -41,6 +41,7 @@ class Session:
         self._gateway = gateway
         self._follows: dict[str, Follow] = {}
         self._first = first
+        self._own: str | None = None
         self._mistakes = 0
         rate = gateway.limits.messages
         self._pace = Bucket(rate, rate * BURST, asyncio.get_running_loop().time())
@@ -84,6 +85,8 @@ class Session:
             self.check_room(subscription)
         except Problem as problem:
             self._refuse(problem, id)
+            if id == self._own:
+                self.wire.finish(ending_of(problem))
             return
         self.subscriptions[id] = subscription
         self._follows[id] = follow
@@ -92,9 +95,11 @@ class Session:
         subscription.start()
 
     def drop(self, subscription: Subscription, problem: Problem) -> None:
-        """End one subscription with an `error`; the others go on."""
+        """End one subscription with an `error`; the others go on, unless it is what the connection was made for."""
         if self._remove(subscription):
             self._refuse(problem, subscription.id)
+            if subscription.id == self._own:
+                self.wire.finish(ending_of(problem))
 
     def check_room(self, *more: Subscription) -> None:
         """Raise a Problem where all subscriptions, and these, follow more keys than those of one connection may."""
@@ -166,8 +171,10 @@ class Session:
             await self.subscribe(request)
 
     async def _begin(self) -> None:
+        """Follow what the connection was made for: it ends with it, and where it can't be followed."""
         first, self._first = self._first, None
         if first is not None:
+            self._own = first.id
             await self.subscribe(first)
 
     async def _authenticate(self, request: Auth) -> None:
@@ -214,6 +221,8 @@ class Session:
             )
             return
         self._remove(subscription)
+        if id == self._own:
+            self._own = None
         self.answer("unsubscribed", id=id)
 
     def _remove(self, subscription: Subscription) -> bool:
@@ -232,6 +241,6 @@ class Session:
 
 def anew(follow: Follow) -> Follow:
     """What follows the same from a `reset` on, because the client may see other rows now."""
-    if isinstance(follow, FollowKeys):
+    if isinstance(follow, FollowKeys | FollowStream):
         return replace(follow, position=OTHER_RIGHTS, positions={})
     return replace(follow, position=OTHER_RIGHTS)

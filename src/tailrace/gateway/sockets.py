@@ -32,7 +32,10 @@ def routes(gateway: Gateway) -> list[BaseRoute]:
 
 
 async def serve(gateway: Gateway, websocket: WebSocket, first: Follow | None = None) -> None:
-    """Serve a connection until it ends; it is subscribed to `first` from the start, once it is known whose it is."""
+    """Serve a connection until it ends; it is subscribed to `first` from the start, once it is known whose it is.
+
+    It ends where it can't be.
+    """
     try:
         if gateway.hub.draining:
             raise unavailable("shutting down", "Connect again: another gateway answers, or this one when it is back.")

@@ -16,7 +16,7 @@ from tailrace.gateway.endings import FAULT, GONE, end, ending_of
 from tailrace.gateway.key_subscription import KeySubscription
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.query_subscription import QuerySubscription
-from tailrace.gateway.requests import FollowKeys, FollowQuery
+from tailrace.gateway.requests import FollowKeys, FollowQuery, FollowStream
 from tailrace.gateway.wire import Wire
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 # Makes what a stream follows, for a wire; raises a Problem where its client may not, or can't.
 Inner = KeySubscription | QuerySubscription
-Make = Callable[[Stream, Wire, str | None, str | None], Awaitable[Inner]]
+Make = Callable[[Stream, Wire, FollowStream], Awaitable[Inner]]
 
 
 class StreamSubscription:
@@ -36,18 +36,17 @@ class StreamSubscription:
         self,
         streams: HeldStreams,
         wire: Wire,
-        id: str | None,
+        follow: FollowStream,
         stream: Stream,
         query: str | None,
-        position: str | None,
         make: Make,
     ) -> None:
         self.wire = wire
-        self.id = id
+        self.id = follow.id
         self.query = query
         self.stream = stream
         self._streams = streams
-        self._position = position
+        self._asked = follow
         self._make = make
         self._inner: Inner | None = None
         self._task: asyncio.Task[None] | None = None
@@ -57,7 +56,7 @@ class StreamSubscription:
     @property
     def asked(self) -> FollowKeys | FollowQuery:
         """What the stream follows now."""
-        return follows(self.stream, self.id)
+        return follows(self.stream, self._asked)
 
     @property
     def size(self) -> int:
@@ -75,11 +74,7 @@ class StreamSubscription:
         if self._closed:
             return
         if stream is None:
-            if self.id == self.stream.id:
-                # The connection is the stream's alone.
-                self.wire.finish(GONE)
-            else:
-                end(self, Problem(404, "unknown stream", got=self.stream.id, remedy="The stream has ended."), GONE)
+            end(self, Problem(404, "unknown stream", got=self.stream.id, remedy="The stream has ended."), GONE)
             return
         self._news = stream
         if self._task is None:
@@ -129,22 +124,28 @@ class StreamSubscription:
         if self._inner is None:
             if not stream.begun:
                 return
-            inner = await self._make(stream, self.wire, self.id, self._position)
+            inner = await self._make(stream, self.wire, self._asked)
             if self._closed:
                 return
             inner.outer = self
             self._inner = inner
+            if isinstance(inner, KeySubscription):
+                inner.renumber(stream.changes.number)
             inner.start()
-        elif isinstance(self._inner, KeySubscription) and before.keys != stream.keys:
+        elif isinstance(self._inner, KeySubscription) and (before.keys, before.changes) != (
+            stream.keys,
+            stream.changes,
+        ):
             keys = stream.keys or ()
             held = {key.decode() for key in self._inner.keys}
             self._streams.allow(self, [key.encode() for key in keys if key not in held])
             self._inner.remove([key.encode() for key in held.difference(keys)])
             self._inner.add([key.encode() for key in keys])
+            self._inner.renumber(stream.changes.number)
 
 
-def follows(stream: Stream, id: str | None, position: str | None = None) -> FollowKeys | FollowQuery:
+def follows(stream: Stream, follow: FollowStream) -> FollowKeys | FollowQuery:
     """What a client follows that follows a stream."""
     if stream.keys is None:
-        return FollowQuery(id, stream.view, stream.where, position)
-    return FollowKeys(id, stream.view, stream.keys, position)
+        return FollowQuery(follow.id, stream.view, stream.where, follow.position)
+    return FollowKeys(follow.id, stream.view, stream.keys, follow.position, follow.positions)

@@ -23,6 +23,7 @@ from tailrace.gateway.problems import Problem, check_keys, unavailable
 from tailrace.gateway.requests import MAX_KEYS, FollowQuery, FollowStream
 from tailrace.gateway.resume import OTHER_RIGHTS
 from tailrace.gateway.sockets import serve
+from tailrace.gateway.stream_entry import stream_entry
 from tailrace.gateway.stream_subscription import Inner, StreamSubscription, follows
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.views import known_view
@@ -70,22 +71,34 @@ class StreamShown(BaseModel):
 def register(gateway: Gateway) -> None:
     """Let clients follow streams."""
 
-    async def make(stream: Stream, wire: Wire, id: str | None, position: str | None) -> Inner:
-        asked, identity = follows(stream, id, position), wire.identity
+    async def make(stream: Stream, wire: Wire, follow: FollowStream) -> Inner:
+        asked, identity = follows(stream, follow), wire.identity
         if gateway.access is not None and not await gateway.access.resumable(identity, asked):
-            asked = replace(asked, position=OTHER_RIGHTS)
+            asked = follows(stream, replace(follow, position=OTHER_RIGHTS, positions={}))
         if isinstance(asked, FollowQuery):
             return (await prepare_query(gateway, asked, identity))(wire)
         view, keys = known_view(gateway, stream.view, identity), [key.encode() for key in asked.keys]
         _check_keys(gateway, identity, stream.view, asked.keys)
-        return KeySubscription(gateway.joining, wire, view, keys, id=id, position=asked.position, growing=True)
+        come = stream_entry(stream, asked.position, asked.positions)
+        return KeySubscription(
+            gateway.joining,
+            wire,
+            view,
+            keys,
+            id=asked.id,
+            position=asked.position,
+            positions=come.positions,
+            departed=come.departed,
+            reset=come.reset,
+            growing=True,
+        )
 
     async def follow_stream(follow: FollowStream, identity: Identity | None) -> Callable[[Wire], Subscription]:
         stream = await _asked(lambda: gateway.kept_streams.get(follow.stream, keep=True))
         query = await _check(gateway, identity, stream)
 
         def made(wire: Wire) -> Subscription:
-            return StreamSubscription(gateway.held_streams, wire, follow.id, stream, query, follow.position, make)
+            return StreamSubscription(gateway.held_streams, wire, follow, stream, query, make)
 
         return made
 
@@ -173,7 +186,7 @@ def changed(stream: Stream, changes: Changes) -> Stream:
     keys = tuple(key for key in dict.fromkeys((*stream.keys, *changes.add)) if key not in removed)
     if len(keys) > MAX_KEYS:
         raise Problem(400, "too many keys", expected=f"at most {MAX_KEYS}", got=len(keys), remedy="Use a query.")
-    return replace(stream, keys=keys)
+    return replace(stream, keys=keys, changes=stream.changes.then(stream.keys, keys))
 
 
 async def _allowed(gateway: Gateway, request: Request, id: str) -> Stream:

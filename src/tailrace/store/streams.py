@@ -42,14 +42,22 @@ class Streams:
         """A stream; kept for so many ms from now on where told. One that has ended is not kept longer."""
         name = cast(str, self.channel(stream))
         async with self._servers.at(self.channel(stream)) as redis:
-            revision, text = await cast(Awaitable[list[bytes | None]], redis.hmget(name, ["revision", "stream"]))
+            pipeline = redis.pipeline(transaction=False)
+            pipeline.hmget(name, ["revision", "stream"])
+            pipeline.pttl(name)
+            (revision, text), left = await pipeline.execute()
             if revision is None:
                 return None
             if keep is not None and text:
                 await redis.pexpire(name, keep)
-                return Kept(int(revision), text, keep)
-            left = await redis.pttl(name)
+                left = keep
         return Kept(int(revision), text or None, max(0, left))
+
+    async def keep(self, stream: str, keep: int) -> None:
+        """Keep a stream for so many ms from now on."""
+        name = cast(str, self.channel(stream))
+        async with self._servers.at(self.channel(stream)) as redis:
+            await redis.pexpire(name, keep)
 
     async def put(self, stream: str, seen: int | None, text: bytes | None, keep: int) -> bool:
         """Write a stream, or that it has ended, where it is as it was seen; False where it was changed meanwhile."""
