@@ -93,12 +93,12 @@ class Tailrace:
         """Start the materializer."""
         self._start("materializer", self.app, "--kafka", self.broker.address, "--redis", self.redis.url)
 
-    def start_gateway(self) -> None:
+    def start_gateway(self, *flags: str) -> None:
         """Start the gateway, at the same port each time."""
         command = [sys.executable, "-m", "tailrace", "gateway", self.app, "--redis", self.redis.url]
         command += ["--kafka", self.broker.address]
         self._health["gateway"] = f"{self.url}/health/ready"
-        self._begin("gateway", [*command, "--port", str(self._gateway_port)])
+        self._begin("gateway", [*command, "--port", str(self._gateway_port), *flags])
 
     def wait_ready(self, name: str, timeout: float = PATIENCE) -> None:
         """Wait until a process says that it is ready; fails with the end of its log if it dies."""

@@ -100,7 +100,8 @@ class CatalogTopic:
 
     `columns` are the fields of the value; `key_columns` those that the record key becomes, empty for a topic of events.
     `key` is what the record key decodes to: one column without a name for a plain key, or its fields.
-    `accept` says that the gateway takes events for it.
+    `accept` says that the gateway takes events for it. `schema` and `key_schema` are what Avro values and keys are
+    written with; with a `registry`, it has them.
     """
 
     name: str
@@ -110,6 +111,9 @@ class CatalogTopic:
     key: tuple[Column, ...] = ()
     key_columns: tuple[str, ...] = ()
     accept: bool = False
+    schema: str | None = None
+    key_schema: str | None = None
+    registry: bool = False
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> CatalogTopic:

@@ -123,7 +123,7 @@ TABLE = (
         "text",
         "",
         "URL of the schema registry, Confluent API; none where empty.",
-        ("pipeline", "check", "explain", "dev"),
+        ("pipeline", "gateway", "check", "explain", "dev"),
     ),
     Setting(
         "tombstones",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -23,7 +24,7 @@ MODULE = """
 from tailrace import App
 
 app = App("movies-{fresh}")
-ratings = app.topic("ratings-{fresh}", format="avro", key_format="avro", registry=True)
+ratings = app.topic("ratings-{fresh}", format="avro", key_format="avro", registry=True, accept=True)
 app.view("averages-{fresh}", ratings, key="movie_id", columns={{"rating": "avg(rating)", "ratings": "count(*)"}})
 app.latest("last-{fresh}", ratings.with_columns(client="_key"), key="client")
 """
@@ -67,7 +68,7 @@ def test_a_new_schema_id_is_picked_up_while_running_without_losing_a_record(
     rate(first, {"movie_id": 1, "rating": 8.0, "note": "x"}, {"movie_id": 1, "rating": 6.0, "note": "y"})
     movies.start_pipeline("--registry", registry.url)
     movies.start_materializer()
-    movies.start_gateway()
+    movies.start_gateway("--registry", registry.url)
     averages, last = f"averages-{fresh}", f"last-{fresh}"
     eventually(lambda: movies.row(1, averages) == {"movie_id": 1, "rating": 7.0, "ratings": 2}, "the first schema")
     eventually(lambda: (movies.row("ann", last) or {}).get("rating") == 6.0, "the key from the registry, too")
@@ -99,3 +100,10 @@ def test_a_new_schema_id_is_picked_up_while_running_without_losing_a_record(
     rate(first, {"movie_id": 1, "rating": 5.0, "note": "again"})
     eventually(lambda: (movies.row(1, averages) or {}).get("ratings") == 5, "the same state after a restart")
     eventually(lambda: (movies.row("ann", last) or {}).get("note") == "again", "the same columns after a restart")
+
+    # What a client of the gateway writes is read as all others are: with the newest schema, which is another one.
+    url = f"{movies.url}/topics/{movies.topic}/events"
+    answer = httpx.post(url, json={"movie_id": 4, "rating": 2, "mood": "calm"}, params={"key": "bob"}, timeout=30)
+    assert answer.status_code == 202, answer.text
+    eventually(lambda: (movies.row(4, averages) or {}).get("rating") == 2.0, "an event of a client")
+    eventually(lambda: (movies.row("bob", last) or {}).get("movie_id") == 4, "its key from the registry, too")

@@ -13,8 +13,8 @@ import pytest
 from fastavro import parse_schema
 
 from registry_server import RegistryServer
+from tailrace.avro.registry import Registry
 from tailrace.errors import RegistryError, SchemaRefused, TailraceError, Unreachable
-from tailrace.pipeline.registry import Registry
 
 Answer = Callable[[BaseHTTPRequestHandler], tuple[int, bytes]]
 SECRET = "p4ss/w@rd"

@@ -23,8 +23,8 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from registry_server import RegistryServer
+from tailrace.avro.registry import Registry
 from tailrace.pipeline import wire
-from tailrace.pipeline.registry import Registry
 from tailrace.pipeline.wrapping import MARK
 from tailrace.pipeline.writers import Writers
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastavro import parse_schema
 
-from tailrace.pipeline.avro_names import definitions, inlined
+from tailrace.avro.names import definitions, inlined
 
 
 def record(name: str, *types: Any, **more: Any) -> dict[str, Any]:

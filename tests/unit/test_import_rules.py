@@ -20,6 +20,7 @@ RULES = {
     "hiredis": "store",
     "sqlglot": "queries",
     "jwt": "access",
+    "fastavro": "avro",
     "fastapi": "gateway",
     "starlette": "gateway",
     "uvicorn": "gateway",

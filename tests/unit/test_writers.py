@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tailrace.avro.writer_safety import unusable
 from tailrace.errors import SchemaRefused, Unreachable
-from tailrace.pipeline.writer_safety import unusable
 from tailrace.pipeline.writers import MOST_MISSING, Writers
 
 LONG = '"long"'

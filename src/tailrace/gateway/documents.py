@@ -6,6 +6,7 @@ OpenAPI document in general, which names nothing of the app, so that the page of
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from tailrace import __version__
-from tailrace.catalog import Catalog
+from tailrace.avro.types import Unwritable
+from tailrace.catalog import Catalog, CatalogTopic
 from tailrace.gateway import asyncapi, openapi
 from tailrace.gateway.access_hook import Access, Identity, identity_of
+from tailrace.gateway.event_kinds import Kinds
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.security import secure, secure_servers
 
@@ -26,7 +29,7 @@ _Names = tuple[tuple[str, ...], ...] | None
 
 def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
     """Serve the documents. Each is made anew when the catalog has changed, and not for every reader."""
-    made: dict[_Names, tuple[Catalog | None, dict[str, Any]]] = {}
+    made: dict[_Names, tuple[Catalog | None, int, dict[str, Any]]] = {}
 
     def catalog_for(request: Request) -> Catalog | None:
         access, catalog = gateway.access, gateway.known.catalog
@@ -35,19 +38,24 @@ def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
         identity = identity_of(request.scope)
         return None if identity is None else seen(catalog, access, identity)
 
+    def kinds_of(topic: CatalogTopic) -> Kinds | None:
+        with suppress(Unwritable):
+            return gateway.event_schemas.known(topic)
+        return None
+
     @app.get("/openapi.json", include_in_schema=False)
     async def requests(request: Request) -> Response:
         catalog = catalog_for(request)
         names = None if catalog is None else tuple(tuple(of) for of in (catalog.views, catalog.feeds, catalog.topics))
-        found = made.get(names)
-        if found is None or found[0] is not gateway.known.catalog:
-            document = openapi.document(app.openapi(), catalog)
+        found, version = made.get(names), gateway.event_schemas.version
+        if found is None or found[0] is not gateway.known.catalog or found[1] != version:
+            document = openapi.document(app.openapi(), catalog, kinds_of)
             if gateway.access is not None:
                 secure(document, gateway.access.cookie, opened)
             if len(made) >= _MOST:
                 made.clear()
-            found = made[names] = (gateway.known.catalog, document)
-        return JSONResponse(found[1], headers=_headers(gateway))
+            found = made[names] = (gateway.known.catalog, version, document)
+        return JSONResponse(found[2], headers=_headers(gateway))
 
     @app.get(
         "/asyncapi.json",

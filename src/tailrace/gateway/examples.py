@@ -134,9 +134,17 @@ EVENTS_IN: dict[int | str, dict[str, Any]] = {
             "remedy": "…",
         },
     ),
-    501: _json("Topics of this format take no events.", {"error": "unsupported format", "remedy": "…"}),
-    502: _json("Kafka refuses some; `records` says which.", {"error": "not written", "records": []}),
-    503: _json("Kafka is away, or there is no room; ask again.", {"error": "not written", "records": []}),
+    501: _json("The pipeline could not read what would be written.", {"error": "unsupported schema", "remedy": "…"}),
+    502: _json(
+        "Kafka refuses some, and `records` says which; or the registry has no schema to write with.",
+        {"error": "not written", "records": []},
+        {"error": "no schema", "topic": "ratings", "remedy": "…"},
+    ),
+    503: _json(
+        "Kafka or the schema registry is away, or there is no room; ask again.",
+        {"error": "not written", "records": []},
+        {"error": "registry away", "remedy": "…"},
+    ),
     "default": _OTHER,
 }
 

@@ -15,6 +15,7 @@ from tailrace.access.revoked import Revoked
 from tailrace.commands import commands_topic
 from tailrace.gateway.access_hook import Access, Identity
 from tailrace.gateway.commanding import Commanding
+from tailrace.gateway.event_schemas import EventSchemas
 from tailrace.gateway.feed_hub import FeedHub
 from tailrace.gateway.held_streams import HeldStreams
 from tailrace.gateway.hub import SLOTS, Hub
@@ -82,6 +83,7 @@ class Gateway:
         self.waits = Waits(self.channels, self.reader.channel)
         self.ends = Ends(kafka)
         self.events_in = AsyncDelivery(kafka, "events in")
+        self.event_schemas = EventSchemas()
         self.joining = Joining(self.hub, self.channels, self.reads, self.known, self.metrics, timing)
         commands = AsyncWriter(kafka, commands_topic(app), "commands") if kafka else None
         self.commanding = Commanding(commands)
@@ -137,6 +139,7 @@ class Gateway:
             await self.commanding.close()
             await self.reader.close()
             await self.listening.close()
+            await self.event_schemas.close()
             await asyncio.to_thread(self.events_in.close)
             await asyncio.to_thread(self.ends.close)
             await self.revoking.close()
@@ -203,6 +206,7 @@ class Gateway:
                 self.feeds.refresh()
                 self.queries.rebuild(changed)
                 self.waits.wake()
+                self.event_schemas.keep(self.known.topics.values())
                 partitions = self.known.partitions()
                 stored = await self.reader.stored(partitions) if partitions else []
                 names = [(view, partition) for view, partition, _ in partitions]

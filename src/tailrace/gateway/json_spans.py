@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple, NoReturn
 
 _BLANK = re.compile(r"[ \t\n\r]*", re.ASCII)
@@ -21,7 +21,14 @@ def _refuse(word: str) -> NoReturn:
     raise ValueError(f"{word} is no JSON")
 
 
-_DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse)
+def _number(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"no number has an exponent as large as that of {text[:40]}") from None
+
+
+_DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_refuse)
 
 
 def whole(text: str) -> Span:

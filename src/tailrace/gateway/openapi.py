@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from tailrace.catalog import Catalog, CatalogTopic, CatalogView, Column
 from tailrace.gateway import samples
-from tailrace.gateway.spark_types import SparkType, read, row_schema, schema
+from tailrace.gateway.event_documents import event_schema, typed_events
+from tailrace.gateway.event_kinds import Kinds, declared
+from tailrace.gateway.spark_types import read, row_schema, schema
 
 Json = dict[str, Any]
 
@@ -21,13 +24,18 @@ Json = dict[str, Any]
 _VIEW, _FEED, _TOPIC = "{view}", "{feed}", "{topic}"
 
 
-def document(general: Mapping[str, Any], catalog: Catalog | None) -> Json:
-    """The document of an app whose routes in general are these."""
+def document(
+    general: Mapping[str, Any],
+    catalog: Catalog | None,
+    kinds_of: Callable[[CatalogTopic], Kinds | None] = declared,
+) -> Json:
+    """The document of an app whose routes in general are these; `kinds_of` says what a topic's records are made of."""
     found: Json = deepcopy(dict(general))
     if catalog is None:
         return found
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
     tags = found.setdefault("tags", [])
+    kinds = {topic.name: kinds_of(topic) for topic in catalog.topics.values() if topic.accept}
     paths: Json = {}
     for path, item in found["paths"].items():
         if _VIEW in path:
@@ -37,10 +45,9 @@ def document(general: Mapping[str, Any], catalog: Catalog | None) -> Json:
             for feed in catalog.feeds.values():
                 paths[path.replace(_FEED, quote(feed.name))] = _of(item, "feed", feed.name, _as_it_is)
         elif _TOPIC in path:
-            for topic in catalog.topics.values():
-                if topic.accept:
-                    adapter = _topic_adapter(topic)
-                    paths[path.replace(_TOPIC, quote(topic.name))] = _of(item, "topic", topic.name, adapter)
+            for topic, held in kinds.items():
+                adapt = partial(typed_events, kinds=held, name=event_name(topic)) if held is not None else _as_it_is
+                paths[path.replace(_TOPIC, quote(topic))] = _of(item, "topic", topic, adapt)
         else:
             paths[path] = item
     found["paths"] = paths
@@ -50,10 +57,10 @@ def document(general: Mapping[str, Any], catalog: Catalog | None) -> Json:
     for feed in catalog.feeds.values():
         schemas[event_name(feed.name)] = row_schema(columns_of(feed.key, feed.columns))
         tags.append({"name": f"feed {feed.name}"})
-    for topic in catalog.topics.values():
-        if topic.accept and topic.columns:
-            schemas[event_name(topic.name)] = topic_schema(topic)
-            tags.append({"name": f"topic {topic.name}"})
+    for topic, held in kinds.items():
+        if held is not None:
+            schemas[event_name(topic)] = event_schema(held)
+            tags.append({"name": f"topic {topic}"})
     return found
 
 
@@ -62,16 +69,6 @@ def view_schema(view: CatalogView) -> Json:
     columns = columns_of(view.key, view.columns)
     held = row_schema(columns, never_null=[column.name for column in view.key])
     return {**held, "examples": [samples.row(columns)]}
-
-
-def topic_schema(topic: CatalogTopic) -> Json:
-    """The JSON schema of the events that a topic takes."""
-    if topic.format != "json":
-        return schema(read(topic.columns[0].type))
-    key = topic.key if topic.key_format == "json" else tuple(Column(n, topic.key[0].type) for n in topic.key_columns)
-    named = [column for column in key if column.name in topic.key_columns]
-    columns = columns_of(topic.columns, tuple(named))
-    return {**row_schema(columns), "examples": [samples.row(columns)]}
 
 
 def columns_of(first: tuple[Column, ...], others: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -161,40 +158,6 @@ def key_schema(view: CatalogView) -> Json:
     if len(view.key) > 1:
         return {"type": "string", "description": f"A JSON array of {', '.join(c.name for c in view.key)}."}
     return schema(read(view.key[0].type))
-
-
-def _topic_adapter(topic: CatalogTopic) -> _Adapter:
-    def adapt(operation: Json) -> None:
-        content = operation.get("requestBody", {}).get("content", {})
-        if not topic.columns:
-            return
-        event = {"$ref": f"#/components/schemas/{event_name(topic.name)}"}
-        sample = samples.value(read(topic.columns[0].type)) if topic.format != "json" else samples.row(topic.columns)
-        for kind, held in content.items():
-            held.pop("examples", None)
-            if kind == "application/json":
-                one, held["example"] = event, sample
-            else:
-                one, held["example"] = _wrapped(event, topic), [{"key": samples.key(topic.key), "value": sample}]
-            several = {"type": "array", "items": one, "minItems": 1, "maxItems": 1000}
-            held["schema"] = {"anyOf": [one, several]}
-
-    return adapt
-
-
-def _wrapped(event: Json, topic: CatalogTopic) -> Json:
-    fields = SparkType("struct", tuple((column.name, read(column.type)) for column in topic.key))
-    key = schema(fields) if topic.key_format == "json" else schema(read(topic.key[0].type if topic.key else "string"))
-    return {
-        "type": "object",
-        "required": ["value"],
-        "additionalProperties": False,
-        "properties": {
-            "key": key,
-            "value": event,
-            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
-        },
-    }
 
 
 def _summary(view: CatalogView) -> str:

@@ -9,6 +9,7 @@ from tailrace.access.addresses import is_loopback, read_networks
 from tailrace.access.configuration import read_limits, read_tokens
 from tailrace.access.origins import read_origins
 from tailrace.errors import SettingError
+from tailrace.gateway.event_schemas import EventSchemas
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.granting import Granting
 from tailrace.gateway.guard import Door
@@ -36,6 +37,7 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     kafka = "" if kafka == NO_KAFKA else kafka
     gateway = Gateway(app, settings.text("redis"), prefix, timing, kafka=kafka, limits=read_limits(settings))
     gateway.feeds.limit = settings.number("feed-backlog")
+    gateway.event_schemas = EventSchemas(settings.text("registry"))
     listener = _listener(settings.text("host"), settings.number("port"))
     # Connections inherit it: a peer that vanished is found by what was written to it last, a keep-alive at the latest.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * timing.slow * 1000))

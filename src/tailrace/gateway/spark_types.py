@@ -115,9 +115,9 @@ def mismatches(value: object, of: SparkType, where: str = "") -> Iterator[Mismat
         fields = dict(of.fields)
         for name, one in value.items():
             if name in fields:
-                yield from mismatches(one, fields[name], _within(where, name))
+                yield from mismatches(one, fields[name], within(where, name))
             else:
-                yield Mismatch(_within(where, name), f"one of the fields {', '.join(fields)}", "another name")
+                yield Mismatch(within(where, name), f"one of the fields {', '.join(fields)}", "another name")
     elif of.name == "array" and of.of is not None:
         if not isinstance(value, list):
             yield Mismatch(where, "an array", got(value))
@@ -129,7 +129,7 @@ def mismatches(value: object, of: SparkType, where: str = "") -> Iterator[Mismat
             yield Mismatch(where, "an object", got(value))
             return
         for name, one in value.items():
-            yield from mismatches(one, of.of, _within(where, name))
+            yield from mismatches(one, of.of, within(where, name))
     elif (expected := _expected(value, of)) is not None:
         yield Mismatch(where, expected, got(value))
 
@@ -148,13 +148,13 @@ def _expected(value: object, of: SparkType) -> str | None:
     """What was expected instead of a value; None where it is of the type."""
     if of.name in _BITS:
         bits = _BITS[of.name]
-        fits = type(value) is int and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
-        return None if fits else f"an integer of {bits} bits"
+        held = type(value) is int and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
+        return None if held else f"an integer of {bits} bits"
     if of.name in ("float", "double"):
         return None if isinstance(value, int | Decimal) and type(value) is not bool else "a number"
     if of.name == "decimal":
         precision, scale = of.digits
-        if isinstance(value, int | Decimal) and type(value) is not bool and _fits(Decimal(value), precision, scale):
+        if isinstance(value, int | Decimal) and type(value) is not bool and fits(Decimal(value), precision, scale):
             return None
         return f"a number of at most {precision} digits, {scale} of them fraction"
     if of.name == "boolean":
@@ -170,7 +170,8 @@ def _expected(value: object, of: SparkType) -> str | None:
     return None
 
 
-def _fits(value: Decimal, precision: int, scale: int) -> bool:
+def fits(value: Decimal, precision: int, scale: int) -> bool:
+    """Whether a decimal of so many digits, so many of them fraction, can hold a number."""
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and -exponent <= scale and value.adjusted() < precision - scale
 
@@ -196,5 +197,16 @@ def _or_null(found: dict[str, Any]) -> dict[str, Any]:
     return {**found, "type": [found["type"], "null"]} if "type" in found else found
 
 
-def _within(where: str, name: str) -> str:
+def is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8: an escape such as `\\ud800` alone is half a character."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def within(where: str, name: str) -> str:
+    """The place of a member; what no answer can hold of its name is escaped."""
+    name = name.encode(errors="backslashreplace").decode()
     return f"{where}.{name}" if where else name

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from tailrace.avro.types import Unwritable
 from tailrace.catalog import CatalogTopic
+from tailrace.errors import RegistryError, Unreachable
 from tailrace.gateway import examples
 from tailrace.gateway.access_hook import Identity, identity_of
-from tailrace.gateway.event_records import FORMATS, MOST, Events, NotEvents, read_events
+from tailrace.gateway.event_kinds import FORMATS, Kinds
+from tailrace.gateway.event_records import MOST, Events, NotEvents, read_events
+from tailrace.gateway.event_schemas import Unregistered
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import RETRY_AFTER, Problem, unavailable
@@ -64,17 +69,12 @@ def router(gateway: Gateway) -> APIRouter:
         wrapped = _wrapped(request.headers.get("content-type", ""))
         if idempotency_key is not None and not 0 < len(idempotency_key) <= _LONGEST_ONCE:
             raise _unusable("Idempotency-Key", f"1 to {_LONGEST_ONCE} characters", f"{len(idempotency_key)}")
+        kinds = await _kinds(gateway, declared)
         body = await _body(request)
-        try:
-            if len(body) > _MUCH:
-                events = await asyncio.to_thread(
-                    read_events, declared, body, wrapped=wrapped, key=key, once=idempotency_key
-                )
-            else:
-                events = read_events(declared, body, wrapped=wrapped, key=key, once=idempotency_key)
-        except NotEvents as error:
-            expected = f"an event as JSON, or an array of 1 to {MOST} of them"
-            raise _unusable("body", expected, str(error)) from None
+        read = partial(_read, body=body, wrapped=wrapped, key=key, once=idempotency_key)
+        events = await read(kinds)
+        if events.problems and (newer := await gateway.event_schemas.newer(kinds)) is not None:
+            events = await read(newer)
         if events.problems:
             raise _refused(declared, events)
         if not gateway.events_in.served:
@@ -87,7 +87,7 @@ def router(gateway: Gateway) -> APIRouter:
             raise unavailable(
                 "no room", "Send it again in a moment: nothing of it was written.", got="the queue to Kafka is full"
             ) from None
-        return _answer(gateway, declared.name, written)
+        return _answer(gateway, declared.name, written, once=idempotency_key is not None)
 
     return routes
 
@@ -112,17 +112,62 @@ def _accepting(gateway: Gateway, name: str, identity: Identity | None) -> Catalo
             expected=accepting,
             remedy="Declare it with accept=True and start the pipeline; other topics take no events from clients.",
         )
-    taken = topic.format in FORMATS and topic.key_format in FORMATS and topic.columns
-    if not taken:
+    return topic
+
+
+async def _kinds(gateway: Gateway, topic: CatalogTopic) -> Kinds:
+    """What the records of a topic are made of; the address of a registry is for the log alone."""
+    try:
+        found = await gateway.event_schemas.kinds(topic)
+    except Unregistered:
+        raise unavailable(
+            "no registry", "Start the gateway with --registry.", expected="a gateway that knows the schema registry"
+        ) from None
+    except Unreachable:
+        raise unavailable(
+            "registry away",
+            "Send it again in a moment: nothing of it was written.",
+            topic=topic.name,
+            expected="the schema registry, which has the topic's schema",
+            got="no answer",
+        ) from None
+    except RegistryError:
+        raise Problem(
+            502,
+            "no schema",
+            topic=topic.name,
+            expected="an Avro schema for the topic in the schema registry",
+            got="none that can be used; the gateway's log says why",
+            remedy=f"Register one under the subject {topic.name}-value, or -key for its keys.",
+        ) from None
+    except Unwritable as reason:
+        raise Problem(
+            501,
+            "unsupported schema",
+            topic=topic.name,
+            expected="an Avro schema that the pipeline can read",
+            got=f"another one: {reason}",
+            remedy="Correct the schema of the topic.",
+        ) from None
+    if found is None:
         raise Problem(
             501,
             "unsupported format",
-            topic=name,
-            expected=f"values and keys in one of the formats {', '.join(FORMATS)}",
+            topic=topic.name,
+            expected=f"values and keys in one of the formats {', '.join(FORMATS)}, by a pipeline of this version",
             got=f"values: {topic.format}, keys: {topic.key_format}",
-            remedy="Write to this topic with a Kafka client.",
+            remedy="Start the pipeline of this version, or write to this topic with a Kafka client.",
         )
-    return topic
+    return found
+
+
+async def _read(kinds: Kinds, body: bytes, *, wrapped: bool, key: str | None, once: str | None) -> Events:
+    read = partial(read_events, kinds, body, wrapped=wrapped, key=key, once=once)
+    try:
+        return await asyncio.to_thread(read) if len(body) > _MUCH else read()
+    except NotEvents as error:
+        expected = f"an event as JSON, or an array of 1 to {MOST} of them"
+        raise _unusable("body", expected, str(error)) from None
 
 
 def _wrapped(content_type: str) -> bool:
@@ -170,7 +215,7 @@ def _refused(topic: CatalogTopic, events: Events) -> Problem:
     )
 
 
-def _answer(gateway: Gateway, topic: str, written: Sequence[Written | Unwritten]) -> Response:
+def _answer(gateway: Gateway, topic: str, written: Sequence[Written | Unwritten], *, once: bool) -> Response:
     failed = [one for one in written if isinstance(one, Unwritten)]
     records = [
         {"partition": one.partition, "offset": one.offset}
@@ -188,6 +233,9 @@ def _answer(gateway: Gateway, topic: str, written: Sequence[Written | Unwritten]
         headers=RETRY_AFTER if retry else None,
         topic=topic,
         records=records,
-        remedy="Send those with an error again. One that is `unsure` may be in Kafka already: an Idempotency-Key and "
+        # An event is told from others by its place in the request: a part of it would be taken for another part.
+        remedy="Send the whole request again, with the same Idempotency-Key: what is in Kafka already is told by it."
+        if once
+        else "Send those with an error again. One that is `unsure` may be in Kafka already: an Idempotency-Key and "
         '.dedupe(header="idempotency-key") make a repetition harmless.',
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tailrace.avro.registry import Registry
 from tailrace.errors import RegistryError
 from tailrace.pipeline import wire
-from tailrace.pipeline.registry import Registry
 from tailrace.pipeline.writers import Writers
 from tailrace.topics import Topic
 

@@ -17,8 +17,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
+from tailrace.avro.writer_safety import unusable
 from tailrace.pipeline.wrapping import MARK, wrapped
-from tailrace.pipeline.writer_safety import unusable
 
 _HEADER = 5
 _REST = 2**31 - 1

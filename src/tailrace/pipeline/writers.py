@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
+from tailrace.avro.writer_safety import unusable
 from tailrace.errors import SchemaRefused
-from tailrace.pipeline.writer_safety import unusable
 
 log = logging.getLogger(__name__)
 

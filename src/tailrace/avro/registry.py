@@ -14,8 +14,8 @@ import urllib.request
 from typing import Any, cast
 from urllib.parse import quote, unquote, urlsplit
 
+from tailrace.avro.names import Definition, definitions, inlined
 from tailrace.errors import RegistryError, SchemaRefused, Unreachable
-from tailrace.pipeline.avro_names import Definition, definitions, inlined
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tailrace.pipeline.avro_names import NAMED, PRIMITIVES, full_name, meant, namespace_of
+from tailrace.avro.names import NAMED, PRIMITIVES, full_name, meant, namespace_of
 
 
 class _Unusable(Exception):
