@@ -70,6 +70,7 @@ app.latest("i", ratings, key="movie_id", columns={"n": "count(*)", "m": "ratingg
 app.feed("j", ratings, key="client")
 app.latest("k", app.views[0])
 app.join("l", {"one": movies, "two": app.latest("m", movies)}, columns={"a": "one.title || two.titel"})
+towns = app.table("towns", key=["a", "b"], key_format="avro", key_schema='"long"', value="c long")
 """
 
 EVERY_KIND = (Path(__file__).parents[2] / "examples" / "shop" / "shop.py").read_text()
@@ -199,6 +200,7 @@ def test_every_mistake_in_views_and_feeds_is_told_at_its_own_line(tmp_path: Path
         (19, "view 'i', column 'm'", "an expression over the columns movie_id, rating", "ratingg"),
         (20, "feed 'j'", "a key out of the topic's columns movie_id, rating", "'client'"),
         (22, "view 'l', column 'a'", "an expression over the columns movie_id, one, two", "two.titel"),
+        (23, "table 'towns'", "one key column for a key that is no record", "a, b"),
     ]
     told = [line for line in found.stderr.splitlines() if "movies.py:" in line and ": expected " in line]
     for line, subject, wanted, got in expected:

@@ -23,7 +23,6 @@ def of_sources(app: App) -> Iterator[Mistake]:
         yield from of_name(topic.place, "topic", topic.name)
         yield from _of_value(topic, subject)
         yield from _of_key(topic, subject)
-        yield from _of_accept(topic, subject)
         if isinstance(source, Table):
             yield from _of_table(source, subject)
         if (first := seen.setdefault(topic.name, source)) is not source:
@@ -91,14 +90,6 @@ def _of_key(topic: Topic, subject: str) -> Iterator[Mistake]:
         example = "movie_id long" if topic.key_format == "json" else "key.avsc"
         remedy = f'Such as key_schema="{example}".'
         yield Mistake(topic.place, subject, f"a schema of the key, which is {topic.key_format}", "none", remedy)
-
-
-def _of_accept(topic: Topic, subject: str) -> Iterator[Mistake]:
-    if topic.accept and "avro" in (topic.format, topic.key_format):
-        got = f"the formats {topic.format!r} and {topic.key_format!r}"
-        remedy = "Leave accept=True out, and write to it with a Kafka client."
-        expected = f"values and keys in {', '.join(('json', *PLAIN_FORMATS))}, because of accept=True"
-        yield Mistake(topic.place, subject, expected, got, remedy)
 
 
 def _of_table(table: Table, subject: str) -> Iterator[Mistake]:

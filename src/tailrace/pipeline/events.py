@@ -55,7 +55,7 @@ def stepped(decoded: DataFrame, reading: Reading) -> DataFrame:
         here = ~F.col(SKIPPED).eqNullSafe(F.lit(NULL_VALUE))
         decoded = decoded.withColumns({KEPT: here, ORDER: order(reading)})
         decoded = decoded.withColumn(SKIPPED, F.when(F.col(KEPT), F.col(SKIPPED)))
-        decoded = decoded.withColumns(key_columns(reading))
+        decoded = decoded.withColumns(key_columns(reading, decoded.schema["_key"].dataType))
     else:
         decoded = decoded.withColumn(KEPT, F.lit(True))
     if topic.expect is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
 
 from tailrace.catalog import Column as CatalogColumn
 from tailrace.pipeline.registered import Registered
@@ -115,15 +116,15 @@ def _source_options(servers: str, topic: str, group: str) -> dict[str, str]:
     }
 
 
-def key_columns(reading: Reading) -> dict[str, Column]:
-    """The columns that the record key of a table becomes."""
+def key_columns(reading: Reading, type: DataType) -> dict[str, Column]:
+    """The columns that the record key of a table becomes; the key decodes to this type."""
     key = F.col("_key")
     if reading.ranked:
         if len(reading.ranked) == 1:
             return {column.name: key.cast(column.type) for column in reading.ranked}
         parts = F.from_json(key, "array<string>")
         return {c.name: F.get(parts, F.lit(n)).cast(c.type) for n, c in enumerate(reading.ranked)}
-    if len(reading.key) == 1 and reading.topic.key_schema is None:
+    if not isinstance(type, StructType):
         return {reading.key[0]: key}
     return {name: key.getField(name) for name in reading.key}
 

@@ -79,7 +79,7 @@ class SourceAnalysis:
         if reading.is_table and not self._has_key(reading, key, subject):
             return None
         if reading.is_table:
-            empty = empty.withColumns(key_columns(reading))
+            empty = empty.withColumns(key_columns(reading, key))
         if topic.expect is not None:
             known = len(self._findings.mistakes)
             self._condition(empty, subject, topic.expect, topic.place, f"expect={topic.expect!r}")
@@ -88,8 +88,13 @@ class SourceAnalysis:
         return empty
 
     def _has_key(self, reading: Reading, key: object, subject: str) -> bool:
-        if reading.ranked or not isinstance(key, StructType):
+        if reading.ranked:
             return True
+        if not isinstance(key, StructType):
+            if len(reading.key) != 1:
+                expected, got = "one key column for a key that is no record", ", ".join(reading.key)
+                self._findings.add(reading.topic.place, subject, expected, got, "Correct key=… or key_schema=….")
+            return len(reading.key) == 1
         missing = [name for name in reading.key if name not in key.fieldNames()]
         for name in missing:
             expected = f"key columns out of the fields of key_schema=…: {', '.join(key.fieldNames())}"
