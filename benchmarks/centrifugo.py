@@ -41,9 +41,12 @@ class Centrifugo:
             for key in range(self._keys)
         )
         body = b'{"commands":[%b]}' % commands
-        self._api.request("POST", "/api/batch", body, {"Content-Type": "application/json"})
-        answer = self._api.getresponse()
-        text = answer.read()
+        try:
+            self._api.request("POST", "/api/batch", body, {"Content-Type": "application/json"})
+            answer = self._api.getresponse()
+            text = answer.read()
+        except (http.client.HTTPException, OSError) as error:
+            raise PartDied(f"expected Centrifugo to publish within the 10 s of its server, got {error!r}") from None
         if answer.status != 200 or b'"error"' in text:
             raise PartDied(f"expected Centrifugo to publish, got {answer.status}: {text[:200]!r}")
 

@@ -37,6 +37,7 @@ from figures import tell
 from load_client import Buckets, LoadClient
 from tailrace.errors import InstallError, PartDied
 from tailrace.settings import seconds as in_seconds
+from under_load import allow_descriptors
 
 CONTENDERS = ("tailrace", "streams_centrifugo", "streams_nchan")
 PERCENTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99, "max_ms": 1.0}
@@ -65,6 +66,10 @@ def run(flags: argparse.Namespace) -> int:
     names = [name for name in flags.contenders.split(",") if name]
     if unknown := [name for name in names if name not in CONTENDERS]:
         sys.exit(f"expected some of {','.join(CONTENDERS)}, got {','.join(unknown)}")
+    try:
+        allow_descriptors(flags.connections)
+    except InstallError as error:
+        sys.exit(f"benchmarks/run end-to-end: {error}")
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     failed = 0
     with tempfile.TemporaryDirectory(prefix="tailrace-benchmark-") as directory:

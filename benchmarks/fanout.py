@@ -41,7 +41,7 @@ from fanout_trial import Times, run_trial
 from figures import tell
 from tailrace.dev.redis_server import RedisServer
 from tailrace.errors import InstallError, PartDied
-from under_load import OTHER_CORE, SERVER_CORE, SSE, WEBSOCKET, Server
+from under_load import OTHER_CORE, SERVER_CORE, SSE, WEBSOCKET, Server, allow_descriptors
 
 CONTENDERS = ("tailrace", "centrifugo", "nchan", "limit")
 SURFACES = (SSE, WEBSOCKET)
@@ -71,6 +71,10 @@ def run(flags: argparse.Namespace) -> int:
     if {SERVER_CORE, OTHER_CORE} - os.sched_getaffinity(0):
         sys.exit("benchmarks/run fanout: expected two cores, one for the server and one for everything else")
     connections = _numbers(flags.connections or ("100" if flags.quick else "100,1000,5000"))
+    try:
+        allow_descriptors(max(connections))
+    except InstallError as error:
+        sys.exit(f"benchmarks/run fanout: {error}")
     surfaces = _some(flags.surfaces or (SSE if flags.quick else ",".join(SURFACES)), SURFACES)
     loads = [
         Load(surface, count, keys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ import httpx
 from load_client import Way
 from tailrace.dev.parts import Part
 from tailrace.dev.ports import LOOPBACK
+from tailrace.errors import InstallError
 
 SSE, WEBSOCKET = "sse", "websocket"
 SERVER_CORE, OTHER_CORE = 0, 1
@@ -44,6 +46,16 @@ class Server(Protocol):
 
     def stop(self) -> None:
         """End it."""
+
+
+def allow_descriptors(connections: int) -> None:
+    """Let this process and all that it starts have so many connections; raises InstallError where it may not."""
+    needed = connections + 1000
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < needed:
+        raise InstallError(f"expected {needed} open files to be allowed, got {most}: raise `ulimit -Hn`")
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
 
 
 def request(path: str, surface: str) -> str:

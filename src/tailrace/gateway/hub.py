@@ -17,6 +17,7 @@ from tailrace.gateway.follower import Follower, Following, Gatherer
 from tailrace.gateway.frames import KEEP_ALIVE
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.pace import Pace
 from tailrace.gateway.wire import Wire
 from tailrace.store.row import unpack
 
@@ -58,6 +59,8 @@ class Hub:
         self._courses: WeakValueDictionary[tuple[KnownView, int], Course] = WeakValueDictionary()
         self._changed: list[Followed] = []
         self._gathered: list[Gatherer] = []
+        self._news = 0
+        self._pace = Pace()
         self._wires: list[set[Wire]] = [set() for _ in range(SLOTS)]
         self._slot = 0
         self.draining = False
@@ -108,10 +111,13 @@ class Hub:
             followed.course.doubt()
             return
         if news:
+            self._news += 1
             self._metrics.delay.observe(max(0.0, time.time() - row.timestamp / 1000))
 
     def flush(self) -> None:
-        """Write all that has changed; runs once per tick of the loop, after the messages of the tick."""
+        """Write all that has changed; runs after the messages of a tick of the loop, or of a burst."""
+        began = time.monotonic()
+        self._news = 0
         changed, self._changed = self._changed, []
         for followed in changed:
             followed.flush()
@@ -122,9 +128,10 @@ class Hub:
             except Exception:
                 # A transport that refuses is on its way to `connection_lost`; the others must not pay for it.
                 log.exception("write=refused")
+        self._pace.flushed(time.monotonic() - began)
 
     def gather(self, gatherer: Gatherer) -> None:
-        """Call `write` at the end of this tick, when every key that has changed is flushed."""
+        """Call `write` in the next flush, when every key that has changed is flushed."""
         self._schedule()
         self._gathered.append(gatherer)
 
@@ -212,4 +219,10 @@ class Hub:
 
     def _schedule(self) -> None:
         if not self._changed and not self._gathered:
-            asyncio.get_running_loop().call_soon(self.flush)
+            asyncio.get_running_loop().call_soon(self._end_tick)
+
+    def _end_tick(self) -> None:
+        if wait := self._pace.wait(self._news, len(self._changed)):
+            asyncio.get_running_loop().call_later(wait, self.flush)
+        else:
+            self.flush()

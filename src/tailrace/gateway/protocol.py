@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from tailrace.gateway.lane import Lane, laned
 from tailrace.gateway.wire import Framing, Wire
 
 # Where the ASGI scope holds the function that lends the wire: see `lend`.
@@ -30,6 +31,7 @@ WRITE_BUFFER = 65536
 class LendingProtocol(HttpToolsProtocol):
     """One connection. At most one stream at a time holds its wire."""
 
+    lane: Lane
     wire: Wire | None = None
     _lent: RequestResponseCycle | None = None
     _header_bytes = 0
@@ -37,7 +39,8 @@ class LendingProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Bound what the transport holds for a client that does not read."""
-        super().connection_made(transport)
+        self.lane = laned(transport)
+        super().connection_made(self.lane)
         transport.set_write_buffer_limits(WRITE_BUFFER)
 
     def on_message_begin(self) -> None:
@@ -80,13 +83,14 @@ class LendingProtocol(HttpToolsProtocol):
             cycle.chunked_encoding = False
         await start()
         framing = Framing.CHUNKED if chunked else Framing.PLAIN
-        transport = self.transport
+        lane = self.lane
         wire = Wire(
-            transport.write,
-            transport.abort,
+            lane.write,
+            lane.abort,
             framing,
             paused=self.flow.write_paused,
-            pending=transport.get_write_buffer_size,
+            pending=lane.get_write_buffer_size,
+            lane=lane,
         )
         self.wire, self._lent = wire, cycle
         if cycle.disconnected or self.transport.is_closing():
@@ -109,6 +113,7 @@ class LendingProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the stream, too."""
+        self.lane.shut()
         super().connection_lost(exc)
         self.connection_gone(exc)
 

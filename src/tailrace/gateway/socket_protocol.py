@@ -16,6 +16,7 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from tailrace.gateway.endings import SILENT
+from tailrace.gateway.lane import Lane, laned
 from tailrace.gateway.protocol import EXTENSION, WRITE_BUFFER
 from tailrace.gateway.wire import Framing, Wire
 
@@ -28,11 +29,13 @@ _CLOSING = 5.0
 class SocketProtocol(WebSocketsSansIOProtocol):
     """One connection, whose wire is held by one session."""
 
+    lane: Lane
     wire: Wire | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Bound what the transport holds for a client that does not read."""
-        super().connection_made(transport)
+        self.lane = laned(transport)
+        super().connection_made(self.lane)
         self.transport.set_write_buffer_limits(WRITE_BUFFER)
 
     def handle_connect(self, event: Request) -> None:
@@ -43,17 +46,18 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     async def _lend(self, accept: Callable[[], Awaitable[None]]) -> Wire:
         await accept()
-        transport = self.transport
+        lane = self.lane
         wire = Wire(
-            transport.write,
-            transport.abort,
+            lane.write,
+            lane.abort,
             Framing.SOCKET,
             paused=not self.writable.is_set(),
-            pending=transport.get_write_buffer_size,
+            pending=lane.get_write_buffer_size,
+            lane=lane,
         )
         self.wire = wire
         wire.closed.add_done_callback(self._wake)
-        if self.disconnected or self.close_sent or transport.is_closing():
+        if self.disconnected or self.close_sent or lane.is_closing():
             wire.lose()
         return wire
 
@@ -109,6 +113,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the session, too."""
+        self.lane.shut()
         super().connection_lost(exc)
         self._lose(exc)
 

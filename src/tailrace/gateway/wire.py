@@ -13,6 +13,7 @@ from tailrace.gateway.frames import chunk
 if TYPE_CHECKING:
     from tailrace.gateway.access_hook import Identity
     from tailrace.gateway.endings import Dropping, Ending
+    from tailrace.gateway.lane import Lane
 
 
 class Framing(Enum):
@@ -46,12 +47,12 @@ class Stream(Protocol):
 
 
 class Wire:
-    """Writes straight to a connection's transport.
+    """Writes straight to a connection.
 
-    `write` takes bytes as `framing` wraps them. `closed` is done when the stream must end: with True where the client
-    is still there and is owed the end of the response, and `ending` says why. `pending` says how many bytes wait for
-    the client. `session` is what the subscriptions of a WebSocket belong to, `identity` who the client is, where the
-    gateway asks for it.
+    `write` takes bytes as `framing` wraps them; `lane` is what it writes to, where it has one. `closed` is done when
+    the stream must end: with True where the client is still there and is owed the end of the response, and `ending`
+    says why. `pending` says how many bytes wait for the client. `session` is what the subscriptions of a WebSocket
+    belong to, `identity` who the client is, where the gateway asks for it.
     """
 
     __slots__ = (
@@ -63,6 +64,7 @@ class Wire:
         "ending",
         "framing",
         "identity",
+        "lane",
         "lost",
         "paused",
         "pending",
@@ -79,12 +81,14 @@ class Wire:
         *,
         paused: bool = False,
         pending: Callable[[], int] | None = None,
+        lane: Lane | None = None,
     ) -> None:
         self.write = write
         self.abort = abort
         self.framing = framing
         self.paused = paused
         self.pending = pending
+        self.lane = lane
         self.stream: Stream | None = None
         self.session: Dropping | None = None
         self.identity: Identity | None = None

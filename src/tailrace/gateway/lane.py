@@ -1,0 +1,129 @@
+"""The write side of a connection: the system takes what fits at once, the transport keeps what does not.
+
+uvloop's `write` looks at its buffers for every client and frame, which costs more than the loop around it. While
+nothing waits in the transport, bytes go straight to the descriptor; what the system does not take goes to the
+transport, and so does everything after it until the transport is empty again: nothing overtakes. Whoever writes to a
+connection, uvicorn too, writes to its lane. That a client is slow, and that it is lost, is the transport's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from typing import Any, ClassVar, cast
+
+Data = bytes | bytearray | memoryview
+
+
+class Lane(asyncio.Transport):
+    """A transport whose writes go to `descriptor` where `clear`.
+
+    `changes` counts whenever a lane has become clear or is clear no longer, of all lanes: who remembers which are looks
+    again when it has moved. A lane that is shut is never clear: its descriptor may soon be another connection's.
+    """
+
+    __slots__ = ("_transport", "clear", "descriptor")
+
+    changes: ClassVar[int] = 0
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        found = transport.get_extra_info("socket")
+        # What is encrypted has to go through the transport.
+        plain = found is not None and transport.get_extra_info("sslcontext") is None
+        self.descriptor: int = found.fileno() if plain else -1
+        self.clear = plain and not transport.get_write_buffer_size()
+
+    def write(self, data: Data) -> None:
+        """Write all of it, now or when the client has room."""
+        if self.clear:
+            try:
+                sent = os.write(self.descriptor, data)
+            except OSError:
+                # No room, or a broken connection: the transport finds out which, and tells.
+                sent = 0
+            if sent == len(data):
+                return
+            data = memoryview(data)[sent:]
+        self.hold(data)
+
+    def hold(self, data: Data) -> None:
+        """Give the transport what the system has not taken."""
+        self._transport.write(data)
+        self._look()
+
+    def writelines(self, list_of_data: Iterable[Data]) -> None:
+        """Write all of them."""
+        self.write(b"".join(list_of_data))
+
+    def shut(self) -> None:
+        """Never write to the descriptor again."""
+        self.descriptor = -1
+        self._look()
+
+    def close(self) -> None:
+        """Close when everything is written."""
+        self.shut()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.shut()
+        self._transport.abort()
+
+    def _look(self) -> None:
+        clear = self.descriptor >= 0 and not self._transport.get_write_buffer_size()
+        if clear is not self.clear:
+            self.clear = clear
+            Lane.changes += 1
+
+    def is_closing(self) -> bool:
+        """As the transport."""
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """As the transport."""
+        return self._transport.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        """As the transport."""
+        return self._transport.get_write_buffer_size()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """As the transport."""
+        self._transport.set_write_buffer_limits(high, low)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """As the transport."""
+        return self._transport.get_protocol()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """As the transport."""
+        self._transport.set_protocol(protocol)
+
+    def is_reading(self) -> bool:
+        """As the transport."""
+        return self._transport.is_reading()
+
+    def pause_reading(self) -> None:
+        """As the transport."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """As the transport."""
+        self._transport.resume_reading()
+
+    def can_write_eof(self) -> bool:
+        """As the transport."""
+        return self._transport.can_write_eof()
+
+    def write_eof(self) -> None:
+        """Say that nothing more comes, when everything is written."""
+        self.shut()
+        self._transport.write_eof()
+
+
+def laned(transport: asyncio.BaseTransport) -> Lane:
+    """The lane of a connection, which may have one from before its upgrade to a WebSocket."""
+    return transport if isinstance(transport, Lane) else Lane(cast(asyncio.Transport, transport))
