@@ -130,7 +130,7 @@ def _unsubscribe(found: dict[str, Any]) -> Unsubscribe:
 
 def _auth(found: dict[str, Any]) -> Auth:
     token = found.get("token")
-    if not isinstance(token, str) or not token or not _is_utf8(token):
+    if not isinstance(token, str) or not token or not is_utf8(token):
         raise NotARequest("unreadable token", "a token as text", type(token).__name__)  # never shown
     return Auth(token)
 
@@ -156,7 +156,7 @@ def _id(found: dict[str, Any]) -> str:
 
 def _known_id(found: dict[str, Any]) -> str | None:
     id = found.get("id")
-    return id if isinstance(id, str) and 1 <= len(id) <= MAX_ID and _is_utf8(id) else None
+    return id if isinstance(id, str) and 1 <= len(id) <= MAX_ID and is_utf8(id) else None
 
 
 def _optional(found: dict[str, Any], name: str, id: str) -> str | None:
@@ -165,13 +165,13 @@ def _optional(found: dict[str, Any], name: str, id: str) -> str | None:
 
 def _text(found: dict[str, Any], name: str, id: str) -> str:
     value = found.get(name)
-    if not isinstance(value, str) or not _is_utf8(value):
+    if not isinstance(value, str) or not is_utf8(value):
         raise NotARequest("unreadable subscription", f"{name} as text", _shown(value), id)
     return value
 
 
 def _keys(keys: object, id: str) -> tuple[str, ...]:
-    if not isinstance(keys, list) or not keys or not all(isinstance(key, str) and _is_utf8(key) for key in keys):
+    if not isinstance(keys, list) or not keys or not all(isinstance(key, str) and is_utf8(key) for key in keys):
         raise NotARequest("unreadable keys", "an array of at least one key, each as text", _shown(keys), id)
     distinct = tuple(dict.fromkeys(keys))
     if len(distinct) > MAX_KEYS:
@@ -183,13 +183,13 @@ def _positions(positions: object, id: str) -> Mapping[str, str]:
     if positions is None:
         return {}
     texts = [*positions, *positions.values()] if isinstance(positions, dict) else [None]
-    if not isinstance(positions, dict) or not all(isinstance(text, str) and _is_utf8(text) for text in texts):
+    if not isinstance(positions, dict) or not all(isinstance(text, str) and is_utf8(text) for text in texts):
         raise NotARequest("unreadable positions", "an object of a position, as text, per key", _shown(positions), id)
     return positions
 
 
-def _is_utf8(text: str) -> bool:
-    # JSON can spell half a surrogate pair, which no key can be and no frame can carry.
+def is_utf8(text: str) -> bool:
+    """JSON can spell half a surrogate pair, which no key can be and no frame can carry."""
     try:
         text.encode()
     except UnicodeEncodeError:

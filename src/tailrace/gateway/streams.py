@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
@@ -20,7 +20,7 @@ from tailrace.gateway.following import LastId, LastIdHeader, event_stream
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.key_subscription import KeySubscription
 from tailrace.gateway.problems import Problem, check_keys, unavailable
-from tailrace.gateway.requests import MAX_KEYS, FollowQuery, FollowStream
+from tailrace.gateway.requests import MAX_KEYS, FollowQuery, FollowStream, is_utf8
 from tailrace.gateway.resume import OTHER_RIGHTS
 from tailrace.gateway.sockets import serve
 from tailrace.gateway.stream_entry import stream_entry
@@ -33,16 +33,25 @@ from tailrace.store.reader import Unavailable
 LONGEST_TTL = 86_400
 
 Id = Annotated[str, Path(description="The id of a stream, as `POST /streams` gave it.", max_length=100)]
-Keys = Annotated[list[str], Field(max_length=MAX_KEYS)]
+
+
+def _utf8(text: str) -> str:
+    if not is_utf8(text):
+        raise ValueError("expected text, got half a surrogate pair in it")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_utf8)]
+Keys = Annotated[list[Text], Field(max_length=MAX_KEYS)]
 
 
 class NewStream(BaseModel):
     """What a stream follows: some keys of a view, a query, or the whole view where neither is given."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    view: str = Field(description="The name of a view.", examples=["rating-averages"])
+    view: Text = Field(description="The name of a view.", examples=["rating-averages"])
     keys: Keys | None = Field(None, description="The keys to follow.", examples=[["362", "71"]])
-    where: str | None = Field(None, description="A query: the text after SQL's WHERE.", examples=["rating > 8"])
+    where: Text | None = Field(None, description="A query: the text after SQL's WHERE.", examples=["rating > 8"])
     ttl: int = Field(TTL, ge=5, le=LONGEST_TTL, description="Seconds that it is kept while nobody is connected.")
 
 
