@@ -13,6 +13,7 @@ import pytest
 from gateway_process import Tap
 from materializing import ready, running
 from query_gateway import QueryGateway
+from running import PATIENCE
 from socket_tap import PING, PONG, SocketTap
 from streaming import Streams
 from tailrace.dev.broker import Broker
@@ -95,6 +96,8 @@ class Bytes:
 
     def __init__(self, tap: Tap | SocketTap) -> None:
         self._socket, self._data, self._at = tap._socket, tap._raw, 0
+        # A query is complete once each row was looked at.
+        self._socket.settimeout(10 * PATIENCE)
 
     def take(self, size: int) -> bytes:
         """The next bytes, so many of them."""
