@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,13 @@ def test_every_view_and_topic_has_a_path_of_its_own_with_its_types() -> None:
     assert jsonschema_rs.validator_for(row).is_valid(content["example"])
     ids = [one["operationId"] for item in document["paths"].values() for one in item.values() if "operationId" in one]
     assert len(ids) == len(set(ids))
+
+
+def test_what_the_app_has_comes_first_and_no_section_is_empty() -> None:
+    general = {**deepcopy(GENERAL), "tags": [{"name": "views"}, {"name": "operations"}]}
+    general["paths"]["/health/live"]["get"]["tags"] = ["operations"]
+    tags = [tag["name"] for tag in openapi.document(general, CATALOG)["tags"]]
+    assert tags == ["view averages", "view hours", "feed notices", "topic ratings", "operations"]
 
 
 def test_without_a_catalog_the_paths_are_the_general_ones() -> None:

@@ -34,7 +34,7 @@ def document(
     if catalog is None:
         return found
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
-    tags = found.setdefault("tags", [])
+    tags: list[Json] = []
     kinds = {topic.name: kinds_of(topic) for topic in catalog.topics.values() if topic.accept}
     paths: Json = {}
     for path, item in found["paths"].items():
@@ -61,6 +61,10 @@ def document(
         if held is not None:
             schemas[event_name(topic)] = event_schema(held)
             tags.append({"name": f"topic {topic}"})
+    # What the app has comes first, and what nothing is left of does not come at all.
+    operations = [one for item in paths.values() for one in item.values() if isinstance(one, dict)]
+    used = {tag for operation in operations for tag in operation.get("tags", ())}
+    found["tags"] = tags + [tag for tag in found.get("tags", []) if tag["name"] in used]
     return found
 
 
