@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import redis
+
 from tailrace.dev.redis_server import RedisServer
+from tailrace.store.address import Node
 from tailrace.store.channels import Channels
 
 PATIENCE = 20.0
@@ -40,3 +43,23 @@ def test_who_waits_for_a_channel_that_nobody_wants_any_more_waits_no_longer(
         await asyncio.wait_for(waiting, PATIENCE)
 
     asyncio.run(wait())
+
+
+def test_a_link_that_breaks_as_it_is_stopped_stops(redis_server: RedisServer, fresh: str) -> None:
+    class Breaking(Channels):
+        async def _watch(self, node: Node) -> None:
+            try:
+                await super()._watch(node)
+            finally:
+                raise redis.ConnectionError("broken")
+
+    async def stop() -> None:
+        channels = Breaking(redis_server.url, lambda *_: None, lambda: None)
+        channels.join(fresh.encode())
+        running = asyncio.create_task(channels.run())
+        await asyncio.wait_for(channels.joined(fresh.encode()), PATIENCE)
+        running.cancel()
+        await asyncio.wait({running}, timeout=PATIENCE)
+        assert running.cancelled()
+
+    asyncio.run(stop())

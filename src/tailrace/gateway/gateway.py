@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -133,9 +133,7 @@ class Gateway:
             yield
         finally:
             await self.feeds.finish()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _ended(tasks)
             await self.commanding.close()
             await self.reader.close()
             await self.listening.close()
@@ -235,6 +233,15 @@ class Gateway:
         while True:
             await asyncio.sleep(self.timing.slow / 4)
             self.hub.end_slow(self.timing.slow)
+
+
+async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: what they wait in may take a cancellation for another error, once."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=1)
 
 
 async def _kept_running(part: Callable[[], Awaitable[None]]) -> None:

@@ -113,6 +113,9 @@ class Channels:
             finally:
                 self.up = False
                 self._forget()
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                # A group of tasks of which one fails as it is cancelled tells of the failure alone.
+                raise asyncio.CancelledError
             await asyncio.sleep(delay)
 
     async def _connected(self) -> None:
