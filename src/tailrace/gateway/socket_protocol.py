@@ -46,6 +46,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     async def _lend(self, accept: Callable[[], Awaitable[None]]) -> Wire:
         await accept()
+        # Needed no longer: some kilobytes of headers for as long as the client stays.
+        for name in ("request", "response"):
+            self.__dict__.pop(name, None)
         lane = self.lane
         wire = Wire(
             lane.write,

@@ -96,9 +96,8 @@ class Wire:
         self.lost = False
         self._since, self._left = 0.0, -1
         self.closed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._writable = asyncio.Event()
-        if not paused:
-            self._writable.set()
+        # There only while the client is slow: an event takes most of a kilobyte.
+        self._writable = asyncio.Event() if paused else None
 
     @property
     def socket(self) -> bool:
@@ -112,7 +111,8 @@ class Wire:
 
     async def writable(self) -> None:
         """Wait until the client has read enough for more to be written, or the stream has ended."""
-        await self._writable.wait()
+        if self._writable is not None:
+            await self._writable.wait()
 
     def stuck(self, now: float) -> float:
         """For how many seconds the client has read nothing of what waits for it, as far as was asked before."""
@@ -126,7 +126,8 @@ class Wire:
     def pause_writing(self) -> None:
         """The client reads too slowly: the transport holds as much as it should."""
         self.paused = True
-        self._writable.clear()
+        if self._writable is None and not self.closed.done():
+            self._writable = asyncio.Event()
         if self.stream is not None:
             self.stream.pause()
 
@@ -134,7 +135,7 @@ class Wire:
         """The transport has room again."""
         self.paused = False
         self._left = -1
-        self._writable.set()
+        self._release()
         if self.stream is not None and not self.closed.done():
             self.stream.resume()
 
@@ -143,7 +144,7 @@ class Wire:
         if not self.closed.done():
             self.ending = ending
             self.closed.set_result(True)
-        self._writable.set()
+        self._release()
 
     def lose(self, error: Exception | None = None) -> None:
         """The client is gone: a closed transport refuses every write. `error` is what the connection broke with.
@@ -155,6 +156,11 @@ class Wire:
             if isinstance(error, TimeoutError):
                 self.ending = SLOW
             self.closed.set_result(False)
-        self._writable.set()
+        self._release()
         if self.stream is not None:
             self.stream.stop()
+
+    def _release(self) -> None:
+        if self._writable is not None:
+            self._writable.set()
+            self._writable = None

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -105,17 +105,13 @@ class Channels:
         while True:
             try:
                 await self._connected()
-            except* _LOST as group:
-                error = group.exceptions[0]
+            except _LOST as error:
                 if self.up or delay == _FIRST_DELAY:
                     log.warning("link=down channels=%d error=%r", len(self._wanted), str(error) or repr(error))
                 delay = _FIRST_DELAY if self.up else min(delay * 2, _LONGEST_DELAY)
             finally:
                 self.up = False
                 self._forget()
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                # A group of tasks of which one fails as it is cancelled tells of the failure alone.
-                raise asyncio.CancelledError
             await asyncio.sleep(delay)
 
     async def _connected(self) -> None:
@@ -124,10 +120,7 @@ class Channels:
         try:
             self._to_join = set(self._wanted)
             self._work.set()
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._write(connection))
-                group.create_task(self._read(connection))
-                group.create_task(self._watch(node))
+            await _together(self._write(connection), self._read(connection), self._watch(node))
         finally:
             await connection.disconnect(nowait=True)
 
@@ -204,6 +197,22 @@ class Channels:
         self._unconfirmed.clear()
         self._to_join = set(self._wanted)
         self._to_leave.clear()
+
+
+async def _together(*parts: Coroutine[None, None, None]) -> None:
+    """Run until one part fails, and raise what it failed with.
+
+    A `TaskGroup` of which a part fails as it is cancelled tells of the failure alone, and who was to stop goes on.
+    """
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _take(channels: set[bytes]) -> Iterable[bytes]:
