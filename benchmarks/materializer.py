@@ -3,11 +3,13 @@
 A real broker, a real Redis without persistence, and real processes. Contenders take turns, never two at once. Their
 changelog is filled before.
 
-tailrace   one or two materializers, which find Redis emptied: from the first record that is back to the last
-plain      a consumer with a pipeline of HSET and PUBLISH by redis-py, for the same records, without versions
-limit      pipelined SETs by redis-benchmark, which has nothing to read from Kafka
-feeds      as tailrace, a feed that keeps its events for every client
-restore    from the loss of Redis until its last row is back, each key once in the changelog
+views         one or two materializers, which find Redis emptied: from the first record that is back to the last
+plain         a consumer with a pipeline of HSET and PUBLISH by redis-py, for the same records, without versions
+limit         pipelined SETs by redis-benchmark, which has nothing to read from Kafka
+feeds         as views, a feed that keeps its events for every client
+plain_feeds   as plain, for the records of the feed: of each client, it keeps the last event
+plain_events  the same with XADD in the place of HSET: every event is kept
+restore       from the loss of Redis until its last row is back, each key once in the changelog
 """
 
 from __future__ import annotations
@@ -101,6 +103,8 @@ class Bench:
         filled = load_feed(self._place.kafka, "feeds", records, _CLIENTS)
         for _ in range(self._rounds):
             self._try("feeds", lambda: refill(self._place, filled, 1))
+            self._try("plain_feeds", lambda: plain(self._place, filled))
+            self._try("plain_events", lambda: plain(self._place, filled, "events"))
             self._try("feeds_2", lambda: refill(self._place, filled, 2))
 
     def restore(self, keys: int) -> None:
@@ -125,9 +129,9 @@ class Bench:
             result[f"{name}_redis_us"] = round(median(one.redis_us for one in found), 2)
         if self._limits:
             result["limit_per_s"] = round(median(self._limits))
-        for other in ("plain", "limit"):
-            if result.get("views_per_s") and result.get(f"{other}_per_s"):
-                result[f"views_vs_{other}"] = round(result["views_per_s"] / result[f"{other}_per_s"], 2)
+        for own, other in (("views", "plain"), ("views", "limit"), ("feeds", "plain_feeds"), ("feeds", "plain_events")):
+            if result.get(f"{own}_per_s") and result.get(f"{other}_per_s"):
+                result[f"{own}_vs_{other}"] = round(result[f"{own}_per_s"] / result[f"{other}_per_s"], 2)
         return result
 
     def _try(self, name: str, trial: Any) -> None:

@@ -88,11 +88,11 @@ def restore(place: Place, load: Load) -> dict[str, float]:
         return {"seconds": time.monotonic() - began, "bytes_per_key": filled / load.keys}
 
 
-def plain(place: Place, load: Load) -> Measured:
-    """The same records by a program of the kind that teams write."""
+def plain(place: Place, load: Load, what: str = "rows") -> Measured:
+    """The same records by a program of the kind that teams write: the newest row of a key, or all its events."""
     place.client.flushall()
-    prefix = f"plain-{load.app}"
-    command = [sys.executable, str(PEER), place.kafka, place.server.url, load.changelog, prefix, str(PARTITIONS)]
+    prefix = f"plain-{what}-{load.app}"
+    command = [sys.executable, str(PEER), place.kafka, place.server.url, load.changelog, prefix, str(PARTITIONS), what]
     part = Part("plain", command, place.logs / f"{prefix}.log")
     try:
         keys = [f"{prefix}:{number}:position".encode() for number in range(PARTITIONS)]

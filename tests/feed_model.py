@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tailrace.catalog import CatalogFeed
@@ -60,7 +61,9 @@ class FeedModel:
         self.marks, self.taken = {}, []
         self.kept = {} if self.always else {client: Kept(since) for client in self.listening}
 
-    def apply(self, events: list[Event], reached: int) -> tuple[Taken, list[tuple[bytes, int, int]]]:
+    def apply(
+        self, events: list[Event], reached: int, tended: Collection[bytes]
+    ) -> tuple[Taken, list[tuple[bytes, int, int]]]:
         """What is taken, and which events are published: client, offset of what it had before, offset."""
         new, kept, published, touched = 0, 0, [], set()
         for e in events:
@@ -81,7 +84,8 @@ class FeedModel:
             if e.client in self.listening:
                 published.append((e.client, before, e.offset))
         for client in touched:
-            self._drop_old(client)
+            if client in tended:
+                self._drop_old(client)
             self.kept[client].drop(len(self.kept[client].events) - self.feed.length)
         self.taken = self.taken[-self.remembered :]
         self.offset = reached

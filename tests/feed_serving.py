@@ -14,6 +14,7 @@ from tailrace.position import Position
 from tailrace.store.feed_keys import FeedKeys, feed_keys
 from tailrace.store.feeds import Beginning, FeedPlace, Feeds, Taken
 from tailrace.store.keys import default_prefix
+from tailrace.store.packed_events import pack_events
 from tailrace.store.row import Row
 from tailrace.store.writer import Writer
 
@@ -62,7 +63,10 @@ class FeedStore:
             Event(client.encode(), f'{{"text":"{value}"}}'.encode(), self.entry.generation, n + 1, now, n, b"s:0")
             for n, value in enumerate(values, first)
         ]
-        taken = self._feeds.apply(self.place, self.begun, self.offset, self.offset + len(values), events)
+        packed = pack_events(events, ordered=self.entry.ordered)
+        taken = self._feeds.apply(
+            self.place, self.begun, self.offset, self.offset + len(values), packed, {events[0].client}
+        )
         assert isinstance(taken, Taken) and taken.new == len(values), taken
         self.offset += len(values)
         return self.offset
@@ -71,9 +75,9 @@ class FeedStore:
         """An event that is kept and not published: to a gateway that is a message lost on the way."""
         self.offset += 1
         row = Row(self.entry.generation, self.offset + 1, self.offset, 0, f'{{"text":"{value}"}}'.encode())
-        stream = self.keys.stream(self.begun, client.encode())
+        history = self.keys.history(self.begun, client.encode())
         pipeline = self.redis.pipeline(transaction=True)
-        pipeline.xadd(cast(str, stream), {"e": cast(str, row.pack())}, id=f"{self.offset}-1")
+        pipeline.xadd(cast(str, history), {"e": cast(str, row.pack())}, id=f"{self.offset}-1")
         pipeline.hset(cast(str, self.keys.position), "offset", self.offset)
         pipeline.execute()
         return self.offset
@@ -101,3 +105,10 @@ class FeedStore:
         whole = {keys.position, keys.marks, keys.times, keys.taken}
         stem = keys.position.removesuffix(b"position")
         return set(cast(list[bytes], self.redis.keys(stem + b"*"))) - whole
+
+
+def begun(store: FeedStore) -> FeedStore:
+    """A feed that is declared, and whose partition has begun."""
+    store.declare()
+    store.begin()
+    return store

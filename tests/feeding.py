@@ -29,7 +29,7 @@ class FeedLog:
     def __init__(self, broker: Broker, fresh: str, **declared: Any) -> None:
         self.app, self.feed, self.prefix = f"app-{fresh}", f"feed-{fresh}", f"test:{fresh}"
         self.broker = broker
-        self._producer = Producer({"bootstrap.servers": broker.address})
+        self._producer = Producer({"bootstrap.servers": broker.address, "message.max.bytes": 8 * 1024 * 1024})
         topics = Topics(broker.address)
         topics.create(catalog_topic(self.app), partitions=1, replication=1, config=COMPACTED)
         topics.create(self.feed, partitions=1, replication=1, config=EVENTS)
@@ -83,8 +83,8 @@ class FeedLog:
         """The values of all events that Redis keeps, by client; whoever they are of."""
         client = redis.Redis.from_url(url)
         try:
-            begun = cast(bytes, client.hget(cast(str, self.keys.position), "begun") or b"")
-            stem = self.keys.stream(begun.decode(), b"")
+            begun = cast(bytes, client.hget(cast(str, self.keys.position), "history") or b"")
+            stem = self.keys.history(begun.decode(), b"")
             found: dict[bytes, list[bytes | None]] = {}
             for name in cast(list[bytes], client.keys(stem + b"*")):
                 entries = cast(list[Any], client.xrange(cast(str, name)))

@@ -1,9 +1,10 @@
 """Kafka → Redis as a team would write it by hand: a consumer, and a pipeline of HSET and PUBLISH per batch.
 
-Usage: plain_redis.py KAFKA REDIS TOPIC PREFIX PARTITIONS
+Usage: plain_redis.py KAFKA REDIS TOPIC PREFIX PARTITIONS rows|events
 
 It keeps the newest record by arrival: no versions, no comparison, nothing that finds a Redis that was lost. How far it
-is goes into the same pipeline, so that a restart could go on where it was.
+is goes into the same pipeline, so that a restart could go on where it was. With `events`, it keeps every record of a
+key: XADD to a stream of the key, of about 10,000 entries at most, and PUBLISH.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import redis
 from confluent_kafka import Consumer, TopicPartition
 
 BATCH = 5000
+LENGTH = 10_000
 
 
 def main() -> int:
     """Copy until SIGTERM."""
-    kafka, url, topic, prefix, partitions = sys.argv[1:]
+    kafka, url, topic, prefix, partitions, what = sys.argv[1:]
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     client = redis.Redis.from_url(url)
@@ -45,7 +47,9 @@ def main() -> int:
         offsets: dict[int, int] = {}
         for message in messages:
             number, key, value = message.partition() or 0, bytes(message.key() or b""), bytes(message.value() or b"")
-            if value:
+            if what == "events":
+                pipeline.xadd(channels[number] + key, {"e": value}, maxlen=LENGTH, approximate=True)
+            elif value:
                 pipeline.hset(rows[number], key, value)
             else:
                 pipeline.hdel(rows[number], key)

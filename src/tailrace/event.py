@@ -34,14 +34,19 @@ class Event:
     @property
     def identity(self) -> bytes:
         """What tells it from every other event, also from those that a transform has made of the same record."""
-        digest = hashlib.blake2b(b"%d %b%b" % (len(self.client), self.client, self.value), digest_size=10)
-        return b"%b:%d:%b" % (self.source, self.version, digest.digest())
+        return identity(self.client, self.value, self.source, self.version)
 
     def headers(self) -> list[tuple[str, bytes]]:
         """The headers of the record that holds this event."""
         origin, _, partition = self.source.rpartition(b":")
         found = [("g", b"%d" % self.generation), ("v", b"%d" % self.version), ("t", b"%d" % self.timestamp)]
         return [*found, ("p", partition), ("s", origin)]
+
+
+def identity(client: bytes, value: bytes, source: bytes, version: int) -> bytes:
+    """See `Event.identity`."""
+    digest = hashlib.blake2b(b"%d %b%b" % (len(client), client, value), digest_size=10)
+    return b"%b:%d:%b" % (source, version, digest.digest())
 
 
 def decode_event(

@@ -12,7 +12,7 @@ from conformance.network import Network
 from conformance.shapes import event_problems, message_problems, order_problems
 from conformance.surfaces import any_message
 from conformance.world import LANGUAGES
-from feed_serving import FEED, FeedStore
+from feed_serving import FEED, FeedStore, begun
 from gateway_process import GatewayProcess
 from running import eventually
 from tailrace.dev.redis_server import RedisServer
@@ -23,10 +23,7 @@ KEPT = 2500
 @pytest.fixture(scope="module")
 def store(redis_server: RedisServer) -> FeedStore:
     """One feed; clients are named by the test."""
-    store = FeedStore(redis_server.url, "conformance-feeds", length=KEPT)
-    store.declare()
-    store.begin()
-    return store
+    return begun(FeedStore(redis_server.url, "conformance-feeds", length=KEPT))
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from access_tokens import Socket, bearer, settings, token
-from feed_serving import FEED, FeedStore
+from feed_serving import FEED, FeedStore, begun
 from gateway_process import GatewayProcess
 from running import eventually
 from tailrace.dev.redis_server import RedisServer
@@ -21,10 +21,7 @@ OWN = {"feeds": {FEED: ["clients/{sub}", "teams/{teams}"]}}
 
 @pytest.fixture(scope="module")
 def store(redis_server: RedisServer) -> FeedStore:
-    store = FeedStore(redis_server.url, "test-gateway-access-feeds", length=4)
-    store.declare()
-    store.begin()
-    return store
+    return begun(FeedStore(redis_server.url, "test-gateway-access-feeds", length=4))
 
 
 @pytest.fixture(scope="module")

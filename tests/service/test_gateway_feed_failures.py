@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 import redis
 
-from feed_serving import FEED, FeedStore
+from feed_serving import FEED, FeedStore, begun
 from gateway_process import Frame, GatewayProcess, Tap
 from running import eventually
 from services import NewRedis
@@ -27,12 +27,6 @@ def server(new_redis: NewRedis) -> RedisServer:
 @pytest.fixture
 def store(server: RedisServer, fresh: str) -> FeedStore:
     return begun(FeedStore(server.url, fresh))
-
-
-def begun(store: FeedStore) -> FeedStore:
-    store.declare()
-    store.begin()
-    return store
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
-from feed_serving import FEED, FeedStore
+from feed_serving import FEED, FeedStore, begun
 from gateway_process import GatewayProcess
 from running import eventually
 from tailrace.dev.redis_server import RedisServer
@@ -20,10 +20,7 @@ from tailrace.dev.redis_server import RedisServer
 
 @pytest.fixture(scope="module")
 def store(redis_server: RedisServer) -> FeedStore:
-    store = FeedStore(redis_server.url, "test-gateway-feed-sockets", length=4)
-    store.declare()
-    store.begin()
-    return store
+    return begun(FeedStore(redis_server.url, "test-gateway-feed-sockets", length=4))
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +154,7 @@ def test_a_slow_client_is_closed_with_a_code_that_says_so(gateway: GatewayProces
 def test_a_removed_feed_ends_its_subscription_and_no_other(
     redis_server: RedisServer, fresh: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    store = FeedStore(redis_server.url, fresh)
-    store.declare()
-    store.begin()
+    store = begun(FeedStore(redis_server.url, fresh))
     gateway = GatewayProcess(tmp_path_factory.mktemp("gateway"), redis_server.url, fresh)
     gateway.wait_ready()
     with socket(gateway) as one:

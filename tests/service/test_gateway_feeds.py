@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from feed_serving import FeedStore
+from feed_serving import FeedStore, begun
 from gateway_process import Frame, GatewayProcess, Tap
 from running import eventually
 from tailrace.dev.redis_server import RedisServer
@@ -16,10 +16,7 @@ from tailrace.dev.redis_server import RedisServer
 @pytest.fixture(scope="module")
 def store(redis_server: RedisServer) -> FeedStore:
     """One feed; what is kept for one client is 4 events."""
-    store = FeedStore(redis_server.url, "test-gateway-feeds", length=4)
-    store.declare()
-    store.begin()
-    return store
+    return begun(FeedStore(redis_server.url, "test-gateway-feeds", length=4))
 
 
 @pytest.fixture(scope="module")
@@ -238,9 +235,7 @@ def test_a_client_that_was_slow_for_a_moment_gets_every_event(gateway: GatewayPr
 def test_a_feed_that_always_keeps_events_begins_with_them(
     redis_server: RedisServer, fresh: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    store = FeedStore(redis_server.url, fresh, retain="always", hold=0.0, length=200)
-    store.declare()
-    store.begin()
+    store = begun(FeedStore(redis_server.url, fresh, retain="always", hold=0.0, length=200))
     store.put("ann", *(f"{n}" for n in range(150)))
     gateway = GatewayProcess(tmp_path_factory.mktemp("gateway"), redis_server.url, fresh)
     gateway.wait_ready()
@@ -260,9 +255,7 @@ def test_a_feed_that_always_keeps_events_begins_with_them(
 def test_who_was_away_for_longer_than_the_hold_time_is_told_and_nothing_is_left_of_who_is_away(
     redis_server: RedisServer, fresh: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    store = FeedStore(redis_server.url, fresh, hold=0.0)
-    store.declare()
-    store.begin()
+    store = begun(FeedStore(redis_server.url, fresh, hold=0.0))
     gateway = GatewayProcess(tmp_path_factory.mktemp("gateway"), redis_server.url, fresh, lease=3600)
     gateway.wait_ready()
     store.put("ann", "nobody listens")
@@ -271,7 +264,7 @@ def test_who_was_away_for_longer_than_the_hold_time_is_told_and_nothing_is_left_
     tap.frames("ready")
     store.put("ann", "heard")
     position = tap.frame().id
-    assert store.keys.stream(store.begun, b"ann") in store.held()
+    assert store.keys.history(store.begun, b"ann") in store.held()
     tap.close()
     eventually(lambda: store.redis.hlen(cast(str, store.keys.leases)) == 0, "it has signed off")
     store.sweep()

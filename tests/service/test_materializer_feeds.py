@@ -24,6 +24,7 @@ from tailrace.kafka.topics import EVENTS, Topics
 from tailrace.materializer.materializer import Materializer
 from tailrace.store.feeds import Feeds
 from tailrace.store.keys import catalog_key
+from tailrace.store.packed_events import pack_events
 from tailrace.store.writer import Moved, Writer
 
 NewLog = Callable[..., FeedLog]
@@ -161,6 +162,31 @@ def test_a_feed_that_always_keeps_events_does_so_for_who_is_away_and_after_a_los
         assert own.listen(b"bob").covers(-1)
 
 
+def test_a_backlog_of_many_polls_gives_each_client_every_event_once_also_where_redis_is_lost_meanwhile(
+    new_log: NewLog, new_redis: NewRedis
+) -> None:
+    log, url = new_log(retain="always"), new_redis().url
+    expected: dict[bytes, list[bytes]] = {}
+    for n in range(300):
+        client = b"client %d" % (n * n % 7)
+        log.put(client, b"%d" % n, version=n + 1)
+        expected.setdefault(client, []).append(b"%d" % n)
+        if n % 50 == 49:
+            # The pipeline repeats what it has not saved.
+            for again in range(n - 20, n + 1):
+                log.put(b"client %d" % (again * again % 7), b"%d" % again, version=again + 1)
+    # Polls are full, so that each is on its way to Redis while the next is read.
+    with running(log, url, most=7) as materializer:
+        eventually(lambda: (log.stored(url) or 0) > 100, "a part of them is read")
+        redis.Redis.from_url(url).flushall()
+        eventually(lambda: log.kept(url) == expected and materializer.reasons() == [], "every event, and no replay")
+    with running(log, url, most=7) as materializer:
+        log.put(b"client 0", b"299", version=300)
+        log.put(b"client 0", b"last", version=301)
+        expected[b"client 0"].append(b"last")
+        eventually(lambda: log.kept(url) == expected, "who opens it next knows the marks")
+
+
 def test_a_new_generation_that_reads_its_source_again_repeats_nothing(
     new_log: NewLog, redis_server: RedisServer
 ) -> None:
@@ -266,8 +292,8 @@ def test_every_event_counts_once_in_the_order_of_the_changelog_whatever_is_repea
         assert letters == [b"foreign", b"keyless", None] * 2
 
         # An instance that was paused, and believes what was so before.
-        begun = cast(bytes, redis.Redis.from_url(url).hget(cast(str, log.keys.position), "begun")).decode()
-        zombie = [Event(b"ann", b"zombie", 1, 999, 0, 13, b"s:0")]
+        begun = cast(bytes, redis.Redis.from_url(url).hget(cast(str, log.keys.position), "history")).decode()
+        zombie = pack_events([Event(b"ann", b"zombie", 1, 999, 0, 13, b"s:0")])
         assert feeds.apply(log.place, begun, 11, 13, zombie) == Moved(12)
         assert feeds.apply(log.place, "an earlier restore", 12, 13, zombie) == Moved(12)
         assert own.events(b"ann", 2) == [b"last"] and log.stored(url) == 12
@@ -291,3 +317,26 @@ def test_a_client_is_held_until_it_has_left_every_gateway_and_is_told_when_it_co
         assert one.page(b"ann", 0) is None, "it must register first"
         back = one.listen(b"ann")
         assert not back.covers(0) and back.covers(1) and one.events(b"ann") == []
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_an_event_that_redis_never_takes_is_found_among_many_and_held_up_no_other(
+    new_log: NewLog, new_redis: NewRedis, ordered: bool
+) -> None:
+    log, url = new_log(retain="always", ordered=ordered), new_redis(options=("--proto-max-bulk-len", "1mb")).url
+    huge = b'"%b"' % (b"x" * 1_200_000)
+    for n in range(40):
+        log.put(b"ann" if n % 2 else b"bob", b"%d" % n)
+        if n in (7, 8, 30):
+            log.put(b"ann", huge)
+        if n == 20:
+            log.put_raw(b"ann", b"no event", [])
+    with running(log, url) as materializer:
+        eventually(lambda: log.stored(url) == 43, "all records are read")
+        kept = log.kept(url)
+        assert kept == {b"ann": [b"%d" % n for n in range(1, 40, 2)], b"bob": [b"%d" % n for n in range(0, 40, 2)]}
+        letters = [message.value() or b"" for message in read_topic(log.broker.address, dead_letter_topic(log.feed))]
+        # What is no event is kept before its batch is tried, and may be repeated with it.
+        assert letters.count(huge) == 3 and set(letters) == {huge, b"no event"}
+        log.put(b"ann", b"40")
+        eventually(lambda: log.kept(url)[b"ann"][-1] == b"40" and materializer.reasons() == [], "it goes on")

@@ -16,11 +16,14 @@ from feed_model import FeedModel
 from tailrace.catalog import CatalogFeed
 from tailrace.dev.redis_server import RedisServer
 from tailrace.event import Event
+from tailrace.materializer.feed_batch import gather
 from tailrace.record import MAX_NUMBER
 from tailrace.store import feeds
 from tailrace.store.feed_keys import feed_keys
-from tailrace.store.feeds import Beginning, FeedPlace, Feeds
+from tailrace.store.feeds import Beginning, FeedParcel, FeedPlace, Feeds, Taken
 from tailrace.store.listening import Listening, heard
+from tailrace.store.outages import Unavailable
+from tailrace.store.packed_events import PackedEvents, pack_events
 from tailrace.store.writer import Moved, Writer
 
 LINEAGE = "0123abcd"
@@ -54,7 +57,7 @@ class FeedSteps(RuleBasedStateMachine):
         listeners=st.sets(clients),
     )
     def declare(self, retain: str, ordered: bool, hold: float, listeners: set[bytes]) -> None:
-        prefix = f"test:feeds:{id(self)}:{next(_numbers)}"
+        self.prefix = prefix = f"test:feeds:{id(self)}:{next(_numbers)}"
         feed = CatalogFeed(
             "f", "f", "id", 1, 1, (), (), {}, hold=hold, retain=retain, length=4, age=24 * LONG, ordered=ordered
         )
@@ -66,24 +69,45 @@ class FeedSteps(RuleBasedStateMachine):
         self.gateways = {name: Listening(self.url, prefix, name, lease=LONG) for name in GATEWAYS}
         self.heard = self.client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
         self.heard.psubscribe(self.keys.channels + b"*")
+        self.marks: dict[bytes, int] = {}
         self.begun = self.feeds.begin(self.place, Beginning(0, 0, -1, -1)).begun
         self.versions = dict(SOURCES)
         for client in sorted(listeners):
             self.listen(client, "g1")
 
-    @rule(batch=batches, gap=st.integers(0, 3))
-    def apply(self, batch: list[tuple[bytes, bytes, int, bytes]], gap: int) -> None:
-        first = self.model.offset + 1 + gap
-        events = self.events(batch, first)
-        reached = first + len(events)
-        expected, published = self.model.apply(events, reached)
-        before = reached - len(events) - gap - 1
-        assert self.feeds.apply(self.place, self.begun, before, reached, events) == expected
-        assert self.messages() == published
+    @rule(batch=batches, gap=st.integers(0, 3), most=st.integers(1, 12), tended=st.sets(clients))
+    def apply(self, batch: list[tuple[bytes, bytes, int, bytes]], gap: int, most: int, tended: set[bytes]) -> None:
+        """The records of a poll, in batches that are sent together."""
+        before = self.model.offset
+        events = self.events(batch, before + 1 + gap)
+        records = [(e.client, e.value, cast(Any, e.headers()), e.offset) for e in events]
+        ordered = self.place.feed.ordered
+        parcels, expected, published = [], [], []
+        for one in gather(records, before, self.marks, ordered=ordered, most=most, largest=1000):
+            tend = one.packed.clients.keys() & tended
+            parcels.append(FeedParcel(self.place, self.begun, before, one.reached, one.packed, tend))
+            taken, told = self.model.apply([e for e in events if before < e.offset <= one.reached], one.reached, tend)
+            expected.append(taken)
+            published += told
+            before = one.reached
+        assert self.feeds.apply_all(parcels) == expected
+        assert by_client(self.messages()) == by_client(published)
+
+    @rule(gap=st.integers(1, 3))
+    def records_that_hold_no_events_are_passed(self, gap: int) -> None:
+        before, reached = self.model.offset, self.model.offset + gap
+        assert self.feeds.apply(self.place, self.begun, before, reached, PackedEvents()) == Taken(0, 0)
+        self.model.offset = reached
+
+    @rule()
+    def another_instance_opens_it(self) -> None:
+        found = self.feeds.begin(self.place, Beginning(0, 0, -1, -1))
+        assert (found.offset, found.begun, found.marks) == (self.model.offset, self.begun, self.model.marks)
+        self.marks = found.marks
 
     @rule(batch=batches, ahead=st.sampled_from([-2, -1, 1, 7]))
     def a_zombie_changes_nothing(self, batch: list[tuple[bytes, bytes, int, bytes]], ahead: int) -> None:
-        events = self.events(batch, self.model.offset + 1)
+        events = pack_events(self.events(batch, self.model.offset + 1), ordered=self.place.feed.ordered)
         believed, reached = self.model.offset + ahead, self.model.offset + ahead + 9
         assert self.feeds.apply(self.place, self.begun, believed, reached, events) == Moved(self.model.offset)
         assert self.feeds.apply(self.place, "0", self.model.offset, reached, events) == Moved(self.model.offset)
@@ -130,8 +154,10 @@ class FeedSteps(RuleBasedStateMachine):
         assert set(cast(list[bytes], self.client.hkeys(cast(str, self.keys.leases)))) <= listening
         starts = set(cast(list[bytes], self.client.hkeys(cast(str, self.keys.starts))))
         assert starts <= self.model.kept.keys(), "nothing is left of who listens no more"
-        streams = cast(list[bytes], self.client.keys(self.keys.stream(self.begun, b"") + b"*"))
-        assert {name.removeprefix(self.keys.stream(self.begun, b"")) for name in streams} <= self.model.kept.keys()
+        stem = self.keys.history(self.begun, b"")
+        histories = cast(list[bytes], self.client.keys(stem + b"*"))
+        assert {name.removeprefix(stem) for name in histories} <= self.model.kept.keys()
+        assert all(self.client.ttl(cast(str, name)) > 0 for name in histories), "each expires by itself"
 
     @rule(back=st.integers(0, 5), window=st.integers(0, 5))
     def begin_anew(self, back: int, window: int) -> None:
@@ -139,6 +165,7 @@ class FeedSteps(RuleBasedStateMachine):
         since = start - 1 + window
         self.begun = self.feeds.begin(self.place, Beginning(0, start, since, since), anew=True).begun
         self.model.begin(start, since)
+        self.marks = {}
 
     @rule(client=clients, after=st.integers(-1, 40), size=st.integers(1, 5))
     def read(self, client: bytes, after: int, size: int) -> None:
@@ -155,10 +182,9 @@ class FeedSteps(RuleBasedStateMachine):
         assert page.reached == (expected[-1].offset if len(expected) == size else max(after, self.model.offset))
         if page.complete:
             assert kept.is_complete_after(after), "who misses an event is told"
-        elif kept.dropped is None:
-            assert after < max(kept.base, self.model.since), "who misses nothing is not"
-        elif kept.events:
-            assert after < kept.events[0].offset, "what is there can be followed"
+        else:
+            missed = [] if kept.dropped is None else [kept.dropped]
+            assert after < max(kept.base, self.model.since, *missed), "who misses nothing is not"
 
     def events(self, batch: list[tuple[bytes, bytes, int, bytes]], offset: int) -> list[Event]:
         found = []
@@ -168,9 +194,13 @@ class FeedSteps(RuleBasedStateMachine):
             found.append(Event(client, value, 1, version, 0, offset + n, source))
         return found
 
+    @rule(client=clients)
     def compare(self, client: bytes) -> None:
-        for after in (-1, self.model.offset):
-            self.read(client, after, 5)
+        """Read after the offsets at which a history may begin to be complete."""
+        kept = self.model.of(client)
+        dropped = -1 if kept is None or kept.dropped is None else kept.dropped
+        for after in {-1, dropped - 1, dropped, self.model.offset}:
+            self.read(client, max(after, -1), 5)
 
     def messages(self) -> list[tuple[bytes, int, int]]:
         """What was published since the last call."""
@@ -197,6 +227,14 @@ class FeedSteps(RuleBasedStateMachine):
             self.client.close()
 
 
+def by_client(published: list[tuple[bytes, int, int]]) -> dict[bytes, list[tuple[int, int]]]:
+    """Of each client the messages in their order; between clients there is none."""
+    found: dict[bytes, list[tuple[int, int]]] = {}
+    for client, before, offset in published:
+        found.setdefault(client, []).append((before, offset))
+    return found
+
+
 def test_every_step_leaves_redis_as_the_model_says(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "REMEMBERED", REMEMBERED)
     FeedSteps.url = redis_server.url
@@ -215,7 +253,7 @@ def test_a_history_that_was_dropped_because_all_of_it_was_old_is_not_taken_for_c
     steps = FeedSteps()
     try:
         steps.declare(retain="always", ordered=True, hold=0.0, listeners=set())
-        steps.apply([(b"a", b"s:0", 1, b"{}")], 0)
+        steps.apply([(b"a", b"s:0", 1, b"{}")], 0, 12, set())
         steps.what_is_there_grows_old()
         steps.sweep()
         page = steps.runner.run(steps.gateways["g1"].events(steps.place, b"a", -1))
@@ -223,3 +261,127 @@ def test_a_history_that_was_dropped_because_all_of_it_was_old_is_not_taken_for_c
         steps.read(b"a", -1, 5)
     finally:
         steps.teardown()
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["unasked", "asked for before"])
+def test_a_history_that_expired_by_itself_and_gets_events_again_is_not_taken_for_complete(
+    redis_server: RedisServer, asked: bool
+) -> None:
+    FeedSteps.url = redis_server.url
+    steps = FeedSteps()
+    try:
+        steps.declare(retain="always", ordered=True, hold=0.0, listeners=set())
+        for _ in range(3):
+            steps.apply([(b"a", b"s:0", 1, b"{}")], 0, 12, set())
+        steps.client.delete(steps.keys.history(steps.begun, b"a"))
+        steps.apply([(b"b", b"s:0", 1, b"{}")], 0, 12, set())
+        if asked:
+            assert steps.runner.run(steps.gateways["g1"].listen(steps.place, b"a")).start == 2
+            steps.runner.run(steps.gateways["g1"].leave(steps.place, b"a"))
+        for kept in ([], [4]):
+            for after, complete in ((-1, False), (1, False), (2, True), (3, True)):
+                page = steps.runner.run(steps.gateways["g1"].events(steps.place, b"a", after))
+                assert page is not None and page.complete == complete, after
+                assert [row.offset for row in page.events] == kept
+            steps.apply([(b"a", b"s:0", 1, b"{}")] * (1 - len(kept)), 0, 12, set())
+        assert steps.runner.run(steps.gateways["g1"].listen(steps.place, b"a")).start == 2
+    finally:
+        steps.teardown()
+
+
+def test_who_has_seen_all_that_has_grown_old_is_not_told_that_it_has_missed_events(redis_server: RedisServer) -> None:
+    FeedSteps.url = redis_server.url
+    steps = FeedSteps()
+    try:
+        steps.declare(retain="always", ordered=True, hold=0.0, listeners={b"a"})
+        steps.apply([(b"a", b"s:0", 1, b"{}")], 0, 12, set())
+        steps.what_is_there_grows_old()
+        steps.apply([(b"b", b"s:0", 1, b"{}")] * 3, 0, 12, set())
+        for _ in range(2):
+            found = steps.runner.run(steps.gateways["g1"].listen(steps.place, b"a"))
+            assert found.covers(0) and not found.covers(-1) and found.last == 0
+            page = steps.runner.run(steps.gateways["g1"].events(steps.place, b"a", 0))
+            assert page is not None and page.complete and page.reached == 3
+    finally:
+        steps.teardown()
+
+
+@pytest.mark.parametrize("most", [12, 1, 2], ids=["at once", "one by one", "by twos"])
+@pytest.mark.parametrize(
+    ("retain", "refused"),
+    [
+        ("always", "xadd"),
+        ("always", "hset"),
+        ("always", "xtrim"),
+        ("always", "zadd"),
+        ("listening", "xadd"),
+        ("listening", "hset"),
+        ("listening", "xtrim"),
+    ],
+)
+def test_a_batch_that_redis_has_given_up_half_way_is_taken_whole_once_and_told_when_it_comes_again(
+    redis_server: RedisServer, retain: str, refused: str, most: int
+) -> None:
+    """A Redis user that lacks a command, for a while: the script fails there, mostly after it has added events."""
+    FeedSteps.url = redis_server.url
+    steps = FeedSteps()
+    try:
+        steps.declare(retain=retain, ordered=True, hold=LONG, listeners={b"a"})
+        steps.apply([(b"a", b"s:0", 1, b"{}")] * 3, 0, 12, set())
+        batch = [(b"a", b"s:0", 1, b"{}"), (b"b", b"s:0", 1, b"{}"), *[(b"a", b"s:0", 1, b'{"n":1}')] * 2]
+        before, versions = steps.model.offset, dict(steps.versions)
+        packed = pack_events(steps.events(batch, before + 1))
+        denied = f"feeds-{id(steps)}"
+        steps.client.acl_setuser(
+            denied, enabled=True, nopass=True, keys=["*"], channels=["*"], commands=["+@all", f"-{refused}"]
+        )
+        address = redis_server.url.replace("redis://", f"redis://{denied}:any@")
+        with pytest.raises(Unavailable, match="refuses this user"):
+            Feeds(Writer(address, steps.prefix)).apply(steps.place, steps.begun, before, before + 4, packed)
+        steps.client.acl_deluser(denied)
+        added = steps.client.xlen(steps.keys.history(steps.begun, b"a")) > 3
+        assert added == (refused != "xadd"), "it has begun to add events"
+        assert steps.messages() == []
+        steps.versions = versions
+        steps.another_instance_opens_it()
+        for again in (batch, [(b"a", b"s:0", 1, b"{}")]):
+            steps.apply(again, 0, most, {b"a", b"b"} if again is batch else set())
+            for client in (b"a", b"b"):
+                steps.compare(client)
+    finally:
+        steps.teardown()
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 1500])
+def test_a_page_begins_after_any_offset_and_holds_the_last_events_up_to_the_length(
+    redis_server: RedisServer, fresh: str, length: int
+) -> None:
+    """Histories of every size up to the length and beyond, with gaps between offsets, more than one command takes."""
+    feed = CatalogFeed("f", "f", "id", 1, 1, (), (), {}, retain="always", length=length, ordered=True)
+    place, store = FeedPlace(feed, 0, LINEAGE), Feeds(Writer(redis_server.url, f"test:{fresh}"))
+    begun = store.begin(place, Beginning(0, 0, -1, -1)).begun
+    written: list[int] = []
+    reached = -1
+    with asyncio.Runner() as runner:
+        reader = Listening(redis_server.url, f"test:{fresh}", "g1")
+        for size in (1, 1, 3, length, length + 3):
+            events = [Event(b"a", b"{}", 1, reached + 3 * n, 0, reached + 3 * n, b"s:0") for n in range(1, size + 1)]
+            last = events[-1].offset
+            assert store.apply(place, begun, reached, last, pack_events(events)) == Taken(size, size)
+            written += [event.offset for event in events]
+            reached, kept, dropped = last, written[-length:], [-1, *written[:-length]][-1]
+            for after in {
+                -1,
+                max(dropped - 1, -1),
+                dropped,
+                kept[0] - 1,
+                *kept[:5],
+                *kept[-5:],
+                kept[len(kept) // 2] + 1,
+                last + 1,
+            }:
+                page = runner.run(reader.events(place, b"a", after, 10))
+                assert page is not None
+                assert [row.offset for row in page.events] == [offset for offset in kept if offset > after][:10]
+                assert page.complete == (after >= dropped)
+        runner.run(reader.close())

@@ -10,7 +10,6 @@ import pytest
 from tailrace import App
 from tailrace.catalog import Catalog, CatalogFeed
 from tailrace.event import Event, decode_event
-from tailrace.materializer.feed_batch import gather
 from tailrace.materializer.feed_beginning import beginning
 from tailrace.pipeline.builds import feed_starts
 from tailrace.pipeline.definitions import definition
@@ -51,14 +50,6 @@ def test_events_of_one_record_have_identities_of_their_own_and_a_replay_has_the_
     ]
     assert len({EVENT.identity, *(other.identity for other in others)}) == 7
     assert Event(b"ann", b"{}", 3, 8, 1701, 99, b"0a1b:3").identity == EVENT.identity
-
-
-def test_a_batch_has_every_event_and_says_what_is_none() -> None:
-    good: Any = EVENT.headers()
-    records = [(b"ann", b"%d" % n, good if n != 3 else None, n) for n in range(5)]
-    batch = gather(records, 0)
-    assert [event.offset for event in batch.events] == [1, 2, 4]
-    assert (batch.reached, batch.records, [offset for offset, _ in batch.refused]) == (4, 4, [3])
 
 
 def test_limits_of_a_feed_are_no_part_of_its_definition() -> None:

@@ -1,16 +1,14 @@
 """Applying: records become batches, and batches are on their way to Redis while the next records are read.
 
-Under a backlog, a thread sends the batches of one poll and waits for the answers, and the process reads and reduces the
-records of the next. One poll is under way at most, and its answers are taken in before the next is sent: what a
-partition has stored is always known when a batch is sent, and when anything else is done to the partition.
-A crash loses what is under way, and the position says which of it Redis has.
+Under a backlog, the batches of one poll are under way while the process reads and reduces the records of the next: see
+`sending`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,9 +20,11 @@ from tailrace.materializer.counters import Counters
 from tailrace.materializer.letters import Letters
 from tailrace.materializer.matching import Matching
 from tailrace.materializer.open_partition import OpenPartition
-from tailrace.materializer.sifting import Doubts, NotKept, Sifting, raw
+from tailrace.materializer.sending import Sending, doubted
+from tailrace.materializer.sifting import Doubts, NotKept, Sifting, Trial, raw
 from tailrace.materializer.upkeep import Upkeep
-from tailrace.store.writer import Applied, Moved, Parcel, Rejected, Unavailable, Writer, hung_up
+from tailrace.store.packed import Packed
+from tailrace.store.writer import Applied, Moved, Parcel, Rejected, Writer
 
 # Bytes of values in one script call: the others who use Redis wait for as long as it takes.
 _LARGEST_BATCH = 4 * 1024 * 1024
@@ -67,6 +67,7 @@ class Applying:
         letters: Letters,
         matching: Matching,
         counters: Counters,
+        thread: Executor,
     ) -> None:
         self._writer = writer
         self._partitions = partitions
@@ -74,15 +75,14 @@ class Applying:
         self._letters = letters
         self._matching = matching
         self._counters = counters
-        self._sifting = Sifting(writer, letters)
+        self._sifting = Sifting(letters, self._trial)
         self._doubts = Doubts()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="applying")
-        self._under_way: tuple[list[Sent], Future[list[Applied | Moved | Rejected]]] | None = None
+        self._sending = Sending(thread, self._doubts, self._write, self._settle)
 
     @property
     def under_way(self) -> bool:
         """Whether batches were sent whose answers were not taken in."""
-        return self._under_way is not None
+        return self._sending.under_way
 
     def reduce(self, records: Mapping[Partition, Sequence[Message]]) -> list[Sent]:
         """The batches of a poll, for partitions that are open."""
@@ -125,52 +125,28 @@ class Applying:
 
     def finish(self) -> None:
         """Take in what became of the batches that are under way."""
-        if self._under_way is None:
-            return
-        sent, answers = self._under_way
-        self._under_way = None
-        try:
-            results = answers.result()
-        except Unavailable as error:
-            self._doubt(sent, error)
-            raise
-        self._settle(sent, results)
-
-    def close(self) -> None:
-        """Wait for what is under way, and end the thread."""
-        self._thread.shutdown()
+        self._sending.finish()
 
     def _send(self, batches: list[Sent], *, wait: bool) -> None:
-        sent = [one for one in batches if self._is_open(one)]
-        if not sent:
-            return
-        parcels = _parcels(sent)
-        if not wait:
-            self._under_way = (sent, self._thread.submit(self._writer.apply_all, parcels))
-            return
-        try:
-            # At low load the thread would only add its own delay.
-            results = self._writer.apply_all(parcels)
-        except Unavailable as error:
-            self._doubt(sent, error)
-            raise
-        self._settle(sent, results)
+        self._sending.send([one for one in batches if self._is_open(one)], wait=wait)
 
-    def _settle(self, sent: Sequence[Sent], results: Sequence[Applied | Moved | Rejected]) -> None:
-        for one, result in zip(sent, results, strict=True):
-            held = one.held
-            if not self._is_open(one):
-                continue
-            if isinstance(result, Applied):
-                held.stored = one.batch.reached
-                held.old |= result.old > 0
-                self._counters.accepted.labels(held.view).inc(result.accepted)
-                self._doubts.clear(held.partition)
-            elif isinstance(result, Moved):
-                self._partitions.lose(held, result.offset)
-            else:
-                self._doubts.raise_about(held.partition, held.stored, result.reason)
-                self._partitions.close(held.partition)
+    def _write(self, batches: Sequence[Sent]) -> list[Applied | Moved | Rejected]:
+        return self._writer.apply_all(_parcels(batches))
+
+    def _settle(self, one: Sent, result: Applied | Moved | Rejected) -> None:
+        held = one.held
+        if not self._is_open(one):
+            return
+        if isinstance(result, Applied):
+            held.stored = one.batch.reached
+            held.old |= result.old > 0
+            self._counters.accepted.labels(held.view).inc(result.accepted)
+            self._doubts.clear(held.partition)
+        elif isinstance(result, Moved):
+            self._partitions.lose(held, result.offset)
+        else:
+            self._doubts.raise_about(held.partition, held.stored, result.reason)
+            self._partitions.close(held.partition)
 
     def _prepared(self, one: Sent) -> bool:
         """What comes before a batch is applied; where it can't be done now, the partition is opened again."""
@@ -182,12 +158,9 @@ class Applying:
         return False
 
     def _match(self, one: Sent) -> None:
-        try:
+        with doubted(self._doubts, [one]):
             result = self._matching.apply(one.held, one.batch)
-        except Unavailable as error:
-            self._doubt([one], error)
-            raise
-        self._settle([one], [result])
+        self._settle(one, result)
 
     def _sift(self, one: Sent) -> None:
         try:
@@ -203,11 +176,24 @@ class Applying:
                 # Nobody has told the queries: opened again, all of them are looked at anew.
                 self._partitions.close(one.held.partition)
 
-    def _doubt(self, sent: Sequence[Sent], error: Unavailable) -> None:
-        """Redis may be away; or it hangs up on one of these batches, again and again."""
-        if hung_up(error):
-            for one in sent:
-                self._doubts.note(one.held.partition, one.held.stored)
+    def _trial(self, held: OpenPartition, messages: Sequence[Message]) -> Trial | None:
+        """Records of a partition, to be sifted."""
+        batch = conflate(raw(messages), held.stored)
+        if batch.reached == held.stored:
+            return None
+
+        def write(packed: Packed, reached: int) -> object:
+            return self._writer.apply_all([Parcel(*held.place, held.stored, reached, packed)])[0]
+
+        def taken() -> None:
+            held.stored = held.read = batch.reached
+
+        return Trial(
+            whole=lambda: write(batch.packed, batch.reached),
+            without=lambda: write(Packed(), batch.reached),
+            empty=lambda: write(Packed(), held.stored),
+            taken=taken,
+        )
 
     def _is_open(self, one: Sent) -> bool:
         return self._partitions.open.get(one.held.partition) is one.held

@@ -1,4 +1,4 @@
-"""A batch: the records of one partition from one poll, reduced to what the store must see."""
+"""Batches: the records of one partition from one poll, reduced to what the store must see, cut into script calls."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from tailrace.catalog import Catalog, CatalogView
 from tailrace.kafka.changelogs import Changelogs, Partition
@@ -66,9 +67,12 @@ class Materializer:
         self._upkeep = upkeep
         self._letters = letters
         self._matching = matching
-        self._applying = Applying(writer, self, upkeep, letters, matching, counters)
+        # One thread for views and feeds: Redis is asked by one at a time.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sending")
+        self._applying = Applying(writer, self, upkeep, letters, matching, counters, self._thread)
         self._counters = counters
-        self._feeds = FollowedFeeds(changelogs, writer, letters, counters, catalog.copy_again, grace=grace)
+        again = catalog.copy_again
+        self._feeds = FollowedFeeds(changelogs, writer, letters, counters, self._thread, again, grace=grace)
         self._views: dict[str, tuple[CatalogView, str]] = {}
         self.open: dict[Partition, OpenPartition] = {}
         self._closed: set[Partition] = set()
@@ -85,7 +89,7 @@ class Materializer:
         if self._catalog.follow():
             self._take_catalog(self._catalog.catalog)
         self._matching.follow()
-        wait = 0 if self._applying.under_way else self._matching.due_in(timeout)
+        wait = 0 if self._under_way else self._matching.due_in(timeout)
         polled = self._feeds.claim(self._changelogs.poll(wait))
         for partition in polled.revoked:
             self._forget(partition)
@@ -95,16 +99,19 @@ class Materializer:
             return
         try:
             batches = self._applying.reduce(polled.records)
+            self._feeds.reduce()
             # Whatever else asks Redis does so when nothing is under way.
             self._applying.finish()
+            self._feeds.finish()
             self._catalog.copy()
             for partition in list(self._closed):
                 if not self._upkeep.blocks(partition) and not self._letters.blocks(partition):
                     self._open_partition(partition)
-            self._feeds.step()
+            self._feeds.open_due()
             probing = now >= self._probe_at
             self._applying.send(batches, wait=probing or not polled.full)
-            if not self._applying.under_way:
+            self._feeds.send(wait=probing or not polled.full)
+            if not self._under_way:
                 self._tend(probing)
             self._backoff, self._outage = 0.05, None
             self._left.clear()
@@ -117,7 +124,7 @@ class Materializer:
 
     def stop(self) -> None:
         """Wait for what is under way."""
-        self._applying.close()
+        self._thread.shutdown()
 
     def reasons(self) -> list[str]:
         """Why this instance is not ready; empty where it is."""
@@ -138,6 +145,10 @@ class Materializer:
                     f"{topic}[{number}] holds generation {held.generation}, the catalog names {held.entry.generation}"
                 )
         return found
+
+    @property
+    def _under_way(self) -> bool:
+        return self._applying.under_way or self._feeds.under_way
 
     def _take_catalog(self, catalog: Catalog | None) -> None:
         views = {} if catalog is None else {v.changelog: (v, catalog.lineage(v)) for v in catalog.views.values()}
@@ -197,6 +208,7 @@ class Materializer:
             self._upkeep.expire(self.open.values())
             self._upkeep.prune(self.open.values())
             self._upkeep.look_for_eviction(self.open.values())
+            self._feeds.tend()
 
     def _probe(self) -> None:
         """Find out whether Redis still holds what it was given, and how far behind it is."""

@@ -9,15 +9,14 @@ outage from the start.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
 
 from tailrace.kafka.changelogs import Message, Partition
-from tailrace.materializer.batch import RawRecord, conflate
-from tailrace.materializer.letters import Letters
-from tailrace.materializer.open_partition import OpenPartition
-from tailrace.store.packed import Packed
-from tailrace.store.writer import Applied, Moved, Parcel, Rejected, Unavailable, Writer, hung_up
+from tailrace.materializer.batch import RawRecord
+from tailrace.materializer.letters import Lettered, Letters
+from tailrace.store.writer import Moved, Rejected, Unavailable, hung_up
 
 log = logging.getLogger(__name__)
 
@@ -55,52 +54,70 @@ class NotKept(Exception):
     """Kafka did not take a dead letter: the record is tried again later."""
 
 
-class Sifting:
-    """Applies records with care: slowly, and past those that can never be applied."""
+@dataclass(frozen=True)
+class Trial:
+    """Some records of a partition as one batch. Its writes say what Redis answers: Moved, Rejected, or that it took it.
 
-    def __init__(self, writer: Writer, letters: Letters) -> None:
-        self._writer = writer
+    `whole` writes all of it; `without` moves the position past it and writes nothing else; `empty` writes nothing and
+    moves nothing. `taken` notes that the position has moved.
+    """
+
+    whole: Callable[[], object]
+    without: Callable[[], object]
+    empty: Callable[[], object]
+    taken: Callable[[], None]
+
+
+Open = TypeVar("Open", bound=Lettered)
+
+
+class Sifting(Generic[Open]):
+    """Applies records with care: slowly, and past those that can never be applied.
+
+    `trial` makes a batch of records of an open partition; None where Redis holds them all.
+    """
+
+    def __init__(self, letters: Letters, trial: Callable[[Open, Sequence[Message]], Trial | None]) -> None:
         self._letters = letters
+        self._trial = trial
 
-    def apply(self, held: OpenPartition, messages: Sequence[Message]) -> Moved | None:
+    def apply(self, held: Open, messages: Sequence[Message]) -> Moved | None:
         """Apply records of one partition in their order; Moved where it must be opened again.
 
         Raises Unavailable for an outage, and NotKept. What was applied until then is in the store.
         """
-        batch = conflate(raw(messages), held.stored)
-        if batch.reached == held.stored:
+        trial = self._trial(held, messages)
+        if trial is None:
             return None
-        result = self._attempt(held, batch.packed, batch.reached)
+        result = _attempt(trial)
         if isinstance(result, Rejected) and len(messages) > 1:
             middle = len(messages) // 2
             return self.apply(held, messages[:middle]) or self.apply(held, messages[middle:])
         for _ in range(_TRIES - 1):
             if isinstance(result, Rejected):
-                result = self._attempt(held, batch.packed, batch.reached)
+                result = _attempt(trial)
         if isinstance(result, Rejected):
             if not self._letters.keep(held, [(messages[0], f"Redis does not take it: {result.reason}")]):
                 raise NotKept
-            result = self._write(held, Packed(), batch.reached)
+            result = trial.without()
         if isinstance(result, Moved):
             return result
-        held.stored = held.read = batch.reached
+        trial.taken()
         return None
 
-    def _attempt(self, held: OpenPartition, packed: Packed, reached: int) -> Applied | Moved | Rejected:
-        """Rejected only where Redis takes a write without these changes right after."""
-        try:
-            result = self._write(held, packed, reached)
-        except Unavailable as error:
-            if not hung_up(error):
-                raise
-            result = Rejected(f"it closes the connection: {error}")
-        if not isinstance(result, Rejected):
-            return result
-        without = self._write(held, Packed(), held.stored)
-        return without if isinstance(without, Moved) else result
 
-    def _write(self, held: OpenPartition, packed: Packed, reached: int) -> Applied | Moved | Rejected:
-        return self._writer.apply_all([Parcel(*held.place, held.stored, reached, packed)])[0]
+def _attempt(trial: Trial) -> object:
+    """Rejected only where Redis takes a write without these records right after."""
+    try:
+        result = trial.whole()
+    except Unavailable as error:
+        if not hung_up(error):
+            raise
+        result = Rejected(f"it closes the connection: {error}")
+    if not isinstance(result, Rejected):
+        return result
+    empty = trial.empty()
+    return empty if isinstance(empty, Moved) else result
 
 
 def raw(messages: Sequence[Message]) -> list[RawRecord]:

@@ -1,166 +1,153 @@
 -- Takes one batch of events of one changelog partition of a feed, all or nothing.
 --
--- KEYS  position, marks, taken, times, listening, from, recent, then the stream of each client of the batch
--- ARGV  lineage, begun, offset the caller believes to be stored, offset after this batch, generation of the catalog,
+-- KEYS  position, marks, taken, times, listening, from, recent, then the history of each client of the batch
+-- ARGV  lineage, history, offset the caller believes to be stored, offset after this batch, generation of the catalog,
 --       'always' or 'listening', 'ordered' or '', how many events are kept of a client, for how many ms,
---       how many identities are remembered, channel prefix, number of clients, the clients in the order of their
---       streams, then per event in the order of offsets: number of its client, its source,
+--       how many identities are remembered, channel prefix, number of marks, number of clients, how many of these, the
+--       first ones, are to be tended; per mark: source, version; per client, in the order of histories: its name, how
+--       many arguments follow for it, and its events in the order of offsets, each as
 --       "generation version offset timestamp value" and, where the feed is not ordered, its identity
 --
--- Returns {"applied", new, kept} or {"moved", stored offset}: nothing was written, seek there and read on; the stored
--- offset is '' where Redis has no position of this lineage.
+-- Returns {"applied", replays, kept} or {"moved", stored offset}: nothing was written, seek there and read on; the
+-- stored offset is '' where Redis has no position of this lineage.
 --
--- An event is a replay where its version is not above the mark of its source. That is enough where the feed is
--- ordered: each record gives one event, and they come in the order of versions. Elsewhere marks do not move, and
--- a replay is known by its identity. What is no replay is kept and published where its client listens, by the clock
--- of Redis; where events are always kept, it is kept in any case.
+-- Marks move with the position only, so the caller knows them and sends what is above. Where the feed is not ordered, marks
+-- do not move, and a replay is known by its identity. What is no replay is kept and published where its client listens,
+-- by the clock of Redis; where events are always kept, it is kept in any case.
+--
+-- To tend a client is to drop what is too old and to move the time at which its history expires.
+--
+-- Redis does not undo a script that fails half-way, such as for a command that its user lacks. The next try then finds
+-- events after the position: their ids refuse a second entry, and it goes on as if it had added them.
 --
 -- A message is the offset after which its client had nothing else before this event, a space, and the event. Who has
 -- seen everything up to that offset misses nothing; who has not knows at once that a message was lost.
 --
--- Steps: 1 compare the position, 2 tell replays, 3 look who listens, 4 add events and drop old ones, 5 move marks and
--- position, 6 publish. Everything is read and compared before the first write.
+-- Steps: 1 compare the position, 2 tell replays and look who listens, 3 add events and drop old ones, 4 move marks and
+-- position, 5 publish. Everything is read and compared before the first event is added.
+--
+-- What an event costs is the strings that Lua makes of it and the commands that are called for it: offset, id, one XADD.
+-- All else is done once for each client: its length says whether there were events before, and how many are too many.
 
 local position, marks, taken, times = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local listening, from, recent = KEYS[5], KEYS[6], KEYS[7]
-local STREAMS = 7
-local lineage, begun, expected, reached, generation = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local lineage, named, expected, reached, generation = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local always, ordered = ARGV[6] == 'always', ARGV[7] == 'ordered'
-local length, age, remembered, channels = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
-local clients = tonumber(ARGV[12])
-local CLIENTS, WIDTH, CHUNK = 12, ordered and 3 or 4, 1000
-local SAMPLES = 100
+local length, age, remembered, channels = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
+local marked, clients, tended = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
+local HISTORIES, MARKS, CHUNK, SAMPLES = 7, 15, 1000, 100
+local KEYS, ARGV, call, pcall, tonumber, unpack, min = KEYS, ARGV, redis.call, redis.pcall, tonumber, unpack, math.min
 
-local stored = redis.call('HMGET', position, 'lineage', 'offset', 'begun', 'since', 'floor')
+local stored = call('HMGET', position, 'lineage', 'offset', 'history', 'since', 'floor')
 if stored[1] ~= lineage then return {'moved', ''} end
-if stored[2] ~= expected or stored[3] ~= begun then return {'moved', stored[2]} end
+if stored[2] ~= expected or stored[3] ~= named then return {'moved', stored[2]} end
 local since, floor = tonumber(stored[4]), stored[5]
 
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local anybody = call('ZCARD', listening) > 0
 
--- Lua numbers are doubles: decimal texts are compared by length, then in two halves that are exact.
-local function newer(a, b)
-  if #a ~= #b then return #a > #b end
-  if #a <= 15 then return tonumber(a) > tonumber(b) end
-  local a1, b1 = tonumber(string.sub(a, 1, -16)), tonumber(string.sub(b, 1, -16))
-  if a1 ~= b1 then return a1 > b1 end
-  return tonumber(string.sub(a, -15)) > tonumber(string.sub(b, -15))
-end
-
-local held, moved = {}, {}
-local function above_mark(source, version)
-  local mark = held[source]
-  if mark == nil then
-    mark = redis.call('HGET', marks, source)
-    held[source] = mark
+-- Of the events from one argument to another, those to be kept, and what is to be remembered.
+local known, remember, replays = {}, {}, 0
+local function wanted(first, last)
+  local found = {}
+  for i = first, last, ordered and 1 or 2 do
+    local event, identity = ARGV[i], not ordered and ARGV[i + 1]
+    local offset = offset_of(event)
+    if identity and (known[identity] or call('ZSCORE', taken, identity)) then
+      replays = replays + 1
+    else
+      if identity then
+        known[identity] = true
+        remember[#remember + 1] = offset
+        remember[#remember + 1] = identity
+      end
+      if tonumber(offset) > since then found[#found + 1] = event end
+    end
   end
-  return not mark or newer(version, mark)
-end
-
-local known = {}
-local function unknown(identity)
-  if known[identity] or redis.call('ZSCORE', taken, identity) then return false end
-  known[identity] = true
-  return true
-end
-
-local until_when, anybody = {}, redis.call('ZCARD', listening) > 0
-local function listens(client)
-  if not anybody then return false end
-  if until_when[client] == nil then
-    until_when[client] = tonumber(redis.call('ZSCORE', listening, ARGV[CLIENTS + client]) or 0)
-  end
-  return until_when[client] > now
+  return found
 end
 
 -- The offset of the last event that is kept for a client or, where there is none, after which its history is complete.
-local last_of = {}
-local function before(client)
-  if not last_of[client] then
-    local entry = redis.call('XREVRANGE', KEYS[STREAMS + client], '+', '-', 'COUNT', 1)[1]
-    local start = redis.call('HGET', from, ARGV[CLIENTS + client]) or (always and floor or stored[4])
-    if tonumber(start) < since then start = stored[4] end
-    last_of[client] = entry and string.match(entry[1], '^%d+') or start
-  end
-  return last_of[client]
+local function before(client, name)
+  local last = tonumber(expected) >= 0 and last_up_to(KEYS[HISTORIES + client], expected)
+  if last then return last end
+  local start = call('HGET', from, name) or (always and floor or stored[4])
+  return tonumber(start) < since and stored[4] or start
 end
 
-local new, remember, kept, touched = 0, {}, {}, {}
-for i = CLIENTS + clients + 1, #ARGV, WIDTH do
-  local source = ARGV[i + 1]
-  local version, offset = string.match(ARGV[i + 2], '^%d+ (%d+) (%d+) ')
-  if above_mark(source, version) and (ordered or unknown(ARGV[i + 3])) then
-    new = new + 1
-    if not ordered then
-      remember[#remember + 1] = offset
-      remember[#remember + 1] = ARGV[i + 3]
-    end
-    if ordered then
-      held[source] = version
-      moved[source] = version
-    end
-    local client = tonumber(ARGV[i])
-    local heard = listens(client)
-    if tonumber(offset) > since and (heard or always) then
-      kept[#kept + 1] = {i, client, offset, heard and before(client)}
-      last_of[client] = offset
-      touched[client] = offset
-    end
+-- Adds an event, unless it is there; returns its offset.
+local function add(history, event)
+  local offset = offset_of(event)
+  local refused = pcall('XADD', history, offset .. '-1', 'e', event).err
+  if refused and tonumber(last_up_to(history) or -1) < tonumber(offset) then
+    -- It was not refused for its id: once more, to fail as any command does.
+    call('XADD', history, offset .. '-1', 'e', event)
+  end
+  return offset
+end
+
+-- Where all events are to be kept, they stay where they are in the arguments.
+local all = ordered and tonumber(expected) >= since
+local kept, count, at = {}, 0, MARKS + 2 * marked
+for client = 1, clients do
+  local name, events, first, last = ARGV[at], ARGV, at + 2, at + 1 + tonumber(ARGV[at + 1])
+  at = last + 1
+  if not all then
+    events = wanted(first, last)
+    first, last = 1, #events
+  end
+  local expiry = anybody and tonumber(call('ZSCORE', listening, name) or 0) or 0
+  local heard = expiry > now
+  if (heard or always) and last >= first then
+    kept[#kept + 1] = {client, name, events, first, last, expiry, heard and before(client, name)}
+    count = count + last - first + 1
   end
 end
 
 -- The offset that the store had reached so long ago that everything up to it is too old, and the last sample.
-local old = redis.call('ZREVRANGEBYSCORE', times, now - age, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
-local last = redis.call('ZREVRANGE', times, 0, 0, 'WITHSCORES')
+local old = call('ZREVRANGEBYSCORE', times, now - age, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
+local sample = call('ZREVRANGE', times, 0, 0, 'WITHSCORES')
 
+local latest = {}
 for n = 1, #kept do
-  local i, client, offset = kept[n][1], kept[n][2], kept[n][3]
-  redis.call('XADD', KEYS[STREAMS + client], offset .. '-1', 'e', ARGV[i + 2])
-end
-local names, latest = {}, {}
-for client, offset in pairs(touched) do
-  local stream, name = KEYS[STREAMS + client], ARGV[CLIENTS + client]
-  local dropped = redis.call('XTRIM', stream, 'MAXLEN', length)
-  local aged = old[1] and redis.call('XREVRANGE', stream, old[1] .. '-2', '-', 'COUNT', 1)[1]
-  if aged then redis.call('XTRIM', stream, 'MINID', old[1] .. '-2') end
+  local client, name, events, first, last, expiry = unpack(kept[n], 1, 6)
+  local history, offset = KEYS[HISTORIES + client], nil
+  for i = first, last do offset = add(history, events[i]) end
+  local size = call('XLEN', history)
+  local new = size == last - first + 1
+  drop_above(history, size, length, from, name)
+  if new or client <= tended then
+    if old[1] then drop_up_to(history, old[1], from, name) end
+    if always then
+      local start = call('HGET', from, name)
+      local lost = new and expired(recent, name, start)
+      if lost or not start then call('HSET', from, name, lost or floor) end
+      call('PEXPIRE', history, 2 * age)
+    else
+      call('PEXPIREAT', history, expiry)
+    end
+  end
   if always then
-    names[#names + 1] = name
-    latest[#latest + 1] = offset
-    latest[#latest + 1] = name
-    redis.call('PEXPIRE', stream, 2 * age)
-  else
-    redis.call('PEXPIREAT', stream, until_when[client])
-  end
-  if aged then
-    redis.call('HSET', from, name, string.match(aged[1], '^%d+'))
-  elseif dropped > 0 then
-    local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1][1]
-    redis.call('HSET', from, name, string.format('%.0f', string.match(first, '^%d+') - 1))
+    latest[2 * n - 1] = offset
+    latest[2 * n] = name
   end
 end
-for first = 1, #names, CHUNK do
-  local last_name = math.min(first + CHUNK - 1, #names)
-  local held = redis.call('HMGET', from, unpack(names, first, last_name))
-  for n = first, last_name do
-    if not held[n - first + 1] then redis.call('HSET', from, names[n], floor) end
-  end
-  redis.call('ZADD', recent, unpack(latest, 2 * first - 1, 2 * last_name))
-end
+for first = 1, #latest, CHUNK do call('ZADD', recent, unpack(latest, first, min(first + CHUNK - 1, #latest))) end
 
-for source, version in pairs(moved) do redis.call('HSET', marks, source, version) end
-for first = 1, #remember, CHUNK do
-  redis.call('ZADD', taken, unpack(remember, first, math.min(first + CHUNK - 1, #remember)))
+if marked > 0 then call('HSET', marks, unpack(ARGV, MARKS, MARKS + 2 * marked - 1)) end
+for first = 1, #remember, CHUNK do call('ZADD', taken, unpack(remember, first, min(first + CHUNK - 1, #remember))) end
+if #remember > 0 then call('ZREMRANGEBYRANK', taken, 0, -remembered - 1) end
+if not sample[1] or now - sample[2] >= age / SAMPLES then
+  if old[1] then call('ZREMRANGEBYSCORE', times, '-inf', '(' .. old[2]) end
+  call('ZADD', times, now, reached)
 end
-if #remember > 0 then redis.call('ZREMRANGEBYRANK', taken, 0, -remembered - 1) end
-if not last[1] or now - last[2] >= age / SAMPLES then
-  if old[1] then redis.call('ZREMRANGEBYSCORE', times, '-inf', '(' .. old[2]) end
-  redis.call('ZADD', times, now, reached)
-end
-redis.call('HSET', position, 'offset', reached, 'generation', generation)
+call('HSET', position, 'offset', reached, 'generation', generation)
 for n = 1, #kept do
-  if kept[n][4] then
-    redis.call('PUBLISH', channels .. ARGV[CLIENTS + kept[n][2]], kept[n][4] .. ' ' .. ARGV[kept[n][1] + 2])
+  local _, name, events, first, last, _, told = unpack(kept[n], 1, 7)
+  for i = first, told and last or 0 do
+    call('PUBLISH', channels .. name, told .. ' ' .. events[i])
+    told = offset_of(events[i])
   end
 end
-return {'applied', new, #kept}
+return {'applied', replays, count}

@@ -2,7 +2,7 @@
 
 As for a view, all keys of one changelog partition share the hash tag `{feed:partition}`:
 
-    …:{notices:0}:position     hash    lineage, offset, target, generation; since, floor, begun, opens
+    …:{notices:0}:position     hash    lineage, offset, target, generation; since, floor, history, opens
     …:{notices:0}:marks        hash    source topic and partition → highest version taken
     …:{notices:0}:taken        zset    identity of an event → its offset, where marks can't tell a replay
     …:{notices:0}:times        zset    offset → when the store has reached it, in ms since 1970
@@ -10,12 +10,12 @@ As for a view, all keys of one changelog partition share the hash tag `{feed:par
     …:{notices:0}:leases       hash    client → gateway expiry gateway expiry …
     …:{notices:0}:from         hash    client → offset after which its history is complete
     …:{notices:0}:recent       zset    client → offset of its last event, where events are always kept
-    …:{notices:0}:events:<begun>:<client>     stream  <offset>-1 → generation version offset timestamp json
+    …:{notices:0}:history:<name>:<client>     stream  <offset>-1 → generation version offset timestamp json
     …:{notices:0}:changes:<lineage>:<client>  channel, one message per event, while the client listens
 
 The position's `since` is the offset after which events are kept at all: a restore reads the records before it only to
-know a replay when it comes. `floor` is the offset up to which all events of a client may have been dropped. `begun`
-names the restore that the history belongs to: the streams of an earlier one are never read and expire by themselves.
+know a replay when it comes. `floor` is the offset up to which all events of a client may have been dropped. `history`
+names the restore that the histories belong to: those of an earlier one are never read and expire by themselves.
 `opens` is when the restore may begin to read. An entry's id ends in 1, because Redis takes no id 0-0. A message is the
 offset of the client's event before it, and the event: see `feed.lua`.
 """
@@ -37,12 +37,12 @@ class FeedKeys:
     leases: bytes
     starts: bytes
     recent: bytes
-    streams: bytes
+    histories: bytes
     channels: bytes
 
-    def stream(self, begun: str, client: bytes) -> bytes:
+    def history(self, begun: str, client: bytes) -> bytes:
         """The events of one client."""
-        return b"%b%b:%b" % (self.streams, begun.encode(), client)
+        return b"%b%b:%b" % (self.histories, begun.encode(), client)
 
     def channel(self, lineage: str, client: bytes) -> bytes:
         """The pub/sub channel of one client: who listens to one changelog hears nothing of another."""
@@ -61,6 +61,6 @@ def feed_keys(prefix: str, feed: str, partition: int) -> FeedKeys:
         leases=stem + b"leases",
         starts=stem + b"from",
         recent=stem + b"recent",
-        streams=stem + b"events:",
+        histories=stem + b"history:",
         channels=stem + b"changes:",
     )

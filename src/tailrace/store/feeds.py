@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from tailrace.catalog import CatalogFeed
-from tailrace.event import Event
 from tailrace.store.feed_keys import FeedKeys, feed_keys
-from tailrace.store.writer import Moved, Writer, moved
+from tailrace.store.packed_events import PackedEvents
+from tailrace.store.scripts import Call
+from tailrace.store.writer import Moved, Rejected, Writer, moved
 
 # Of a feed that is not ordered, so many events of a partition are remembered by what they are.
 REMEMBERED = 50_000
@@ -31,12 +32,14 @@ class FeedBegun:
     """What the store holds of a partition: up to which offset, and the name of its history.
 
     It may be read after `wait` seconds. `lost` records are gone from the changelog that the store has never seen.
+    `marks` are, per source, the highest version taken: they move with the offset only.
     """
 
     offset: int
     begun: str
     wait: float
     lost: int
+    marks: dict[bytes, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +65,29 @@ class Beginning:
     grace: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class FeedParcel:
+    """A batch of one partition that leads from the offset `expected` to `reached`.
+
+    `tended` are those of its clients whose histories are looked at for what is too old, and given more time to expire:
+    to be done now and then while they get events. A history that is new is tended in any case.
+    """
+
+    place: FeedPlace
+    begun: str
+    expected: int
+    reached: int
+    packed: PackedEvents
+    tended: Collection[bytes] = ()
+
+
 class Feeds:
     """Writes events to Redis. Every method raises Unavailable when it fails, and is safe to repeat."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._begin = writer.script("begin_feed")
-        self._feed = writer.script("feed")
+        self._feed = writer.script("history", "feed")
         self._lapsed = writer.script("lapsed")
         self._lapse = writer.script("lapse")
 
@@ -78,28 +97,54 @@ class Feeds:
         names = [keys.position, keys.marks, keys.taken, keys.times, keys.starts, keys.recent]
         args: list[Any] = [place.lineage, int(anew), at.first, at.start, at.since, at.target]
         args += [place.feed.generation, _ms(at.grace)]
-        offset, begun, wait, lost = cast(list[Any], self._begin(keys=names, args=args))
-        return FeedBegun(int(offset), begun.decode(), int(wait) / 1000, int(lost))
+        offset, begun, wait, lost, held = cast(list[Any], self._begin(keys=names, args=args))
+        marks = {source: int(version) for source, version in zip(held[::2], held[1::2], strict=True)}
+        return FeedBegun(int(offset), begun.decode(), int(wait) / 1000, int(lost), marks)
 
     def apply(
-        self, place: FeedPlace, begun: str, expected: int, reached: int, events: Sequence[Event]
-    ) -> Taken | Moved:
-        """Take events, in the order of offsets, that lead from the offset `expected` to `reached`."""
-        keys, feed = self._keys(place), place.feed
-        clients = {event.client: None for event in events}
-        numbers = {client: n for n, client in enumerate(clients, 1)}
+        self,
+        place: FeedPlace,
+        begun: str,
+        expected: int,
+        reached: int,
+        packed: PackedEvents,
+        tended: Collection[bytes] = (),
+    ) -> Taken | Moved | Rejected:
+        """Take one batch; see `FeedParcel`."""
+        return self.apply_all([FeedParcel(place, begun, expected, reached, packed, tended)])[0]
+
+    def apply_all(self, parcels: Sequence[FeedParcel]) -> list[Taken | Moved | Rejected]:
+        """Take batches in their order, in one round trip per server; each is a step of its own, whatever others do."""
+        found: list[Taken | Moved | Rejected] = []
+        for parcel, result in zip(parcels, self._feed.all([self._input(one) for one in parcels]), strict=True):
+            if isinstance(result, Exception):
+                found.append(Rejected(str(result)))
+            elif result[0] == b"applied":
+                found.append(Taken(parcel.packed.count - int(result[1]), int(result[2])))
+            else:
+                found.append(moved(result[1]))
+        return found
+
+    def _input(self, parcel: FeedParcel) -> Call:
+        """The keys and arguments of `feed.lua`."""
+        place, packed = parcel.place, parcel.packed
+        keys, feed, tended = self._keys(place), place.feed, parcel.tended
+        clients = packed.clients
+        if tended:
+            clients = {client: clients[client] for client in [*tended, *(c for c in clients if c not in tended)]}
+        stem = keys.history(parcel.begun, b"")
         names = [keys.position, keys.marks, keys.taken, keys.times, keys.listening, keys.starts, keys.recent]
-        names += [keys.stream(begun, client) for client in clients]
-        args: list[Any] = [place.lineage, begun, expected, reached, feed.generation, feed.retain]
-        args += ["ordered" if feed.ordered else "", feed.length, _ms(feed.age), REMEMBERED]
-        args += [keys.channel(place.lineage, b""), len(clients), *clients]
-        for e in events:
-            packed = b"%d %d %d %d %b" % (e.generation, e.version, e.offset, e.timestamp, e.value)
-            args += (numbers[e.client], e.source, packed)
-            if not feed.ordered:
-                args.append(e.identity)
-        result = cast(list[Any], self._feed(keys=names, args=args))
-        return Taken(int(result[1]), int(result[2])) if result[0] == b"applied" else moved(result[1])
+        names += [stem + client for client in clients]
+        args: list[Any] = [place.lineage, parcel.begun, parcel.expected, parcel.reached, feed.generation, feed.retain]
+        args += ["ordered" if packed.ordered else "", feed.length, _ms(feed.age), REMEMBERED]
+        args += [keys.channel(place.lineage, b""), len(packed.marks), len(clients), len(tended)]
+        for mark in packed.marks.items():
+            args += mark
+        for client, events in clients.items():
+            args.append(client)
+            args.append(len(events))
+            args += events
+        return names, args
 
     def lapse(self, place: FeedPlace, begun: str) -> int:
         """Drop registrations that have expired and histories that are too old; returns of how many clients.
@@ -112,7 +157,7 @@ class Feeds:
         if not clients:
             return 0
         names = [keys.position, keys.listening, keys.leases, keys.starts, keys.recent, keys.times]
-        names += [keys.stream(begun, client) for client in clients]
+        names += [keys.history(begun, client) for client in clients]
         args: list[Any] = [begun, feed.retain, _ms(feed.age), *clients]
         return int(cast(int, self._lapse(keys=names, args=args)))
 

@@ -1,25 +1,27 @@
 -- Registers a client of a feed as listening through a gateway, refreshes that, or ends it.
 --
--- KEYS  position, listening, leases, from, times, the stream of the client
--- ARGV  lineage, begun of the stream, client, gateway, lease in ms, hold in ms, 'always' or 'listening', age in ms,
+-- KEYS  position, listening, leases, from, times, recent, the history of the client
+-- ARGV  lineage, name of the history, client, gateway, lease in ms, hold in ms, 'always' or 'listening', age in ms,
 --       'listen' or 'leave'
 --
 -- Returns {"listening", expiry, offset, target, offset after which the history is complete, generation, offset of the
--- last event of the history, or the one after which it is complete where it has none}; or {"begun", begun}: nothing was done, the history has another name; or {"unknown", expiry}: it is registered, but Redis
--- has no position of this lineage yet.
+-- last event of the history, or the one after which it is complete where it has none}; or {"begun", name}: nothing was
+-- done, the history has another name; or {"unknown", expiry}: it is registered, but Redis has no position of this lineage
+-- yet.
 --
 -- A registration lasts as long as that of any gateway: max(hold, lease) from now on, and hold after the last one has
 -- left. A client that was not registered begins at what the store has reached. Where events are always kept, it begins
 -- with what is there.
 
-local position, listening, leases, from, times, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local lineage, begun, client, gateway = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local position, listening, leases, from = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local times, recent, history = KEYS[5], KEYS[6], KEYS[7]
+local lineage, named, client, gateway = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local lease, hold, always, age = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == 'always', tonumber(ARGV[8])
 local leaving = ARGV[9] == 'leave'
 
-local stored = redis.call('HMGET', position, 'lineage', 'offset', 'target', 'generation', 'since', 'floor', 'begun')
+local stored = redis.call('HMGET', position, 'lineage', 'offset', 'target', 'generation', 'since', 'floor', 'history')
 local known = stored[1] == lineage and stored[7]
-if known and stored[7] ~= begun then return {'begun', stored[7]} end
+if known and stored[7] ~= named then return {'begun', stored[7]} end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -51,25 +53,19 @@ local since, floor = stored[5], stored[6]
 local function later(a, b) return tonumber(a) > tonumber(b) and a or b end
 
 if always then
-  -- A stream that was there and has expired by itself took events with it that nobody has counted.
-  if redis.call('HEXISTS', from, client) == 1 and redis.call('EXISTS', stream) == 0 then
-    redis.call('HSET', from, client, stored[2])
-  end
+  local empty = redis.call('EXISTS', history) == 0
+  local lost = empty and expired(recent, client, redis.call('HGET', from, client))
+  if lost then redis.call('HSET', from, client, lost) end
 elseif not registered and not leaving then
-  redis.call('UNLINK', stream)
+  redis.call('UNLINK', history)
   redis.call('HSET', from, client, stored[2])
 elseif registered then
-  redis.call('PEXPIREAT', stream, until_when)
+  redis.call('PEXPIREAT', history, until_when)
 end
 
 local old = redis.call('ZREVRANGEBYSCORE', times, now - age, '-inf', 'LIMIT', 0, 1)
-local aged = old[1] and redis.call('XREVRANGE', stream, old[1] .. '-2', '-', 'COUNT', 1)[1]
-if aged then
-  redis.call('XTRIM', stream, 'MINID', old[1] .. '-2')
-  redis.call('HSET', from, client, later(redis.call('HGET', from, client) or since, string.match(aged[1], '^%d+')))
-end
+if old[1] then drop_up_to(history, old[1], from, client) end
 
 local start = later(redis.call('HGET', from, client) or (always and floor or since), since)
-local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
-last = last and string.match(last[1], '^%d+') or start
+local last = last_up_to(history) or start
 return {'listening', until_when, stored[2], stored[3], start, stored[4], last}

@@ -105,8 +105,8 @@ class Listening:
         self._gateway = gateway
         self._lease = lease
         self._servers = AsyncServers(url)
-        self._listen = AsyncScript(self._servers, script_text("listen"))
-        self._events = AsyncScript(self._servers, script_text("events"))
+        self._listen = AsyncScript(self._servers, script_text("history", "listen"))
+        self._events = AsyncScript(self._servers, script_text("history", "events"))
         # The name of each history is learnt from the first answer that tells it.
         self._begun: dict[tuple[str, int], str] = {}
 
@@ -123,7 +123,7 @@ class Listening:
         keys = feed_keys(self._prefix, place.feed.name, place.partition)
         while True:
             begun = self._known(place)
-            names = [keys.position, keys.listening, keys.starts, keys.stream(begun, client)]
+            names = [keys.position, keys.listening, keys.starts, keys.recent, keys.history(begun, client)]
             first = f"{after}-2" if after >= 0 else "-"
             args: list[Any] = [place.lineage, begun, client, place.feed.retain, first, count]
             found = cast(list[Any], await self._events(keys=names, args=args))
@@ -149,7 +149,8 @@ class Listening:
         keys, feed = feed_keys(self._prefix, place.feed.name, place.partition), place.feed
         while True:
             begun = self._known(place)
-            names = [keys.position, keys.listening, keys.leases, keys.starts, keys.times, keys.stream(begun, client)]
+            names = [keys.position, keys.listening, keys.leases, keys.starts, keys.times, keys.recent]
+            names.append(keys.history(begun, client))
             times = [round(seconds * 1000) for seconds in (self._lease, feed.hold)]
             args: list[Any] = [place.lineage, begun, client, self._gateway, *times]
             args += [feed.retain, round(feed.age * 1000), how]

@@ -43,6 +43,8 @@ _SILENT = ("it does not answer in time", "See whether it is overloaded or stoppe
 _REFUSES = ("it refuses the command", "See whether it is Redis 6.2 or newer, or a Valkey, with all commands enabled")
 # Longer codes first, so that none hides behind another.
 _CODE = re.compile(rf"(?:^|@user_script: ?\d+: |caused error: )-?({'|'.join(sorted(CODES, key=len, reverse=True))})\b")
+# What Redis 6.2 says, without a code, where a script calls what its user may not.
+_DENIED = "user executing the script can't run this command"
 _LONGEST = 300
 
 
@@ -77,4 +79,4 @@ def _code(error: redis.RedisError) -> str | None:
         return "NOAUTH"
     if isinstance(error, redis.ResponseError) and (match := _CODE.search(str(error))) is not None:
         return match[1]
-    return None
+    return "NOPERM" if _DENIED in str(error) else None

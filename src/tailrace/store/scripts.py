@@ -10,12 +10,16 @@ from typing import Any, cast
 import redis
 
 from tailrace.store.async_servers import AsyncServers
+from tailrace.store.outages import unavailable
 from tailrace.store.servers import Servers
 
+# The keys and the arguments of a script.
+Call = tuple[Sequence[bytes], Sequence[Any]]
 
-def script_text(name: str) -> str:
-    """What stands in the file of a script."""
-    return (files("tailrace.store") / f"{name}.lua").read_text()
+
+def script_text(*names: str) -> str:
+    """What stands in the files of a script: those before the last one define functions that it uses."""
+    return "".join((files("tailrace.store") / f"{name}.lua").read_text() for name in names)
 
 
 class _Text:
@@ -41,6 +45,37 @@ class Script(_Text):
             except redis.exceptions.NoScriptError:
                 # Redis forgets scripts when it restarts, and knows this one from here on.
                 return client.eval(self.text, len(keys), *keys, *args)
+
+    def all(self, calls: Sequence[Call]) -> list[Any]:
+        """Run it for each of several keys and arguments in their order, in one round trip per server.
+
+        Each is a step of its own, whatever others do. An answer is a result, or a ResponseError that is no outage.
+        Raises Unavailable where the answer to any is not known, or is that Redis can't take it now.
+        """
+        found: list[Any] = [None] * len(calls)
+        for places in self._servers.together([keys[0] for keys, _ in calls]):
+            for place, answer in zip(places, self._all_at([calls[n] for n in places]), strict=True):
+                found[place] = answer
+        return found
+
+    def _all_at(self, calls: Sequence[Call]) -> list[Any]:
+        with self._servers.at(calls[0][0][0]) as client:
+            found = self._run(client, calls)
+            unknown = [n for n, result in enumerate(found) if isinstance(result, redis.exceptions.NoScriptError)]
+            if unknown:
+                # Those before the first unknown one were applied; all from there on have not been tried.
+                client.script_load(self.text)
+                found[unknown[0] :] = self._run(client, calls[unknown[0] :])
+            for result in found:
+                if isinstance(result, Exception) and unavailable(result) is not None:
+                    raise result
+            return found
+
+    def _run(self, client: redis.Redis, calls: Sequence[Call]) -> list[Any]:
+        pipeline = client.pipeline(transaction=False)
+        for keys, args in calls:
+            pipeline.evalsha(self.digest, len(keys), *keys, *args)
+        return pipeline.execute(raise_on_error=False)
 
 
 class AsyncScript(_Text):

@@ -14,7 +14,6 @@ from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.record import Change
 from tailrace.store.keys import PartitionKeys, catalog_key, partition_keys
 from tailrace.store.outages import Unavailable as Unavailable
-from tailrace.store.outages import unavailable
 from tailrace.store.packed import Packed, pack
 from tailrace.store.row import unpack
 from tailrace.store.scripts import Script, script_text
@@ -77,9 +76,9 @@ class Writer:
         self._begin = self.script("begin")
         self._as_of = self.script("as_of")
 
-    def script(self, name: str) -> Script:
-        """The script in the file of this name."""
-        return self.script_of(script_text(name))
+    def script(self, *names: str) -> Script:
+        """The script in the files of these names; see `script_text`."""
+        return self.script_of(script_text(*names))
 
     def script_of(self, text: str) -> Script:
         """A script of this text."""
@@ -121,35 +120,8 @@ class Writer:
 
         Raises Unavailable where the answer to any is not known, or is that Redis can't take it now.
         """
-        found: list[Any] = [None] * len(parcels)
-        keys = [self.keys(parcel.view, parcel.partition).position for parcel in parcels]
-        for places in self.together(keys):
-            for place, answer in zip(
-                places, self._apply_at(keys[places[0]], [parcels[n] for n in places]), strict=True
-            ):
-                found[place] = answer
+        found = self._apply.all([self.script_input(parcel) for parcel in parcels])
         return [Rejected(str(one)) if isinstance(one, redis.ResponseError) else applied(one) for one in found]
-
-    def _apply_at(self, key: bytes, parcels: Sequence[Parcel]) -> list[Any]:
-        """What the server that holds a key answers to each batch: a result, or an error that is no outage."""
-        with self.at(key) as client:
-            found = self._run(client, parcels)
-            unknown = [n for n, result in enumerate(found) if isinstance(result, redis.exceptions.NoScriptError)]
-            if unknown:
-                # Those before the first unknown one were applied; all from there on have not been tried.
-                client.script_load(self._apply.text)
-                found[unknown[0] :] = self._run(client, parcels[unknown[0] :])
-            for result in found:
-                if isinstance(result, Exception) and unavailable(result) is not None:
-                    raise result
-            return found
-
-    def _run(self, client: redis.Redis, parcels: Sequence[Parcel]) -> list[Any]:
-        pipeline = client.pipeline(transaction=False)
-        for parcel in parcels:
-            keys, args = self.script_input(parcel)
-            pipeline.evalsha(self._apply.digest, len(keys), *keys, *args)
-        return pipeline.execute(raise_on_error=False)
 
     def script_input(self, parcel: Parcel) -> tuple[list[bytes], list[Any]]:
         """The keys and arguments of `apply.lua`."""
