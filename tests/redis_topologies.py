@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import signal
 import socket
-import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import redis
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from redis.cluster import ClusterNode, RedisCluster
 from redis.sentinel import Sentinel
 
@@ -29,6 +21,7 @@ from tailrace.dev.parts import Part
 from tailrace.dev.ports import LOOPBACK, free_port
 from tailrace.dev.probe import redis_answers
 from tailrace.dev.redis_server import RedisServer, find_redis_server
+from tls_proxy import TlsProxy
 
 MASTER = "mymaster"
 # A replica is in step at once, and a node that died is noticed soon.
@@ -41,9 +34,12 @@ def client_of(url: str) -> Any:
     parts = urlsplit(url)
     pairs = (one.partition(":") for one in parts.netloc.split(","))
     hosts = [(host, int(port)) for host, _, port in pairs if port.isdigit()]
-    if parts.scheme == "redis+sentinel":
+    if parts.scheme in ("redis+sentinel", "rediss+sentinel"):
         sentinel: Any = Sentinel
-        return sentinel(hosts, socket_timeout=1).master_for(MASTER, socket_timeout=5)
+        tls: dict[str, Any] = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        tls |= {"ssl": True} if parts.scheme.startswith("rediss") else {}
+        found = sentinel(hosts, sentinel_kwargs={"socket_timeout": 1, **tls}, **tls)
+        return found.master_for(MASTER, socket_timeout=5)
     if parts.scheme == "redis+cluster":
         node: Any = ClusterNode
         return RedisCluster(startup_nodes=[node(*host) for host in hosts], socket_timeout=5)
@@ -61,19 +57,27 @@ def paused(server: RedisServer) -> Iterator[None]:
 
 
 class Watched:
-    """A master and a replica under Sentinels that act within a second or two."""
+    """A master and a replica under Sentinels that act within a second or two.
 
-    def __init__(self, directory: Path, sentinels: int = 3) -> None:
-        self.master = RedisServer(directory / "master", options=_QUICK)
-        self.master.start()
-        self.replica = RedisServer(
-            directory / "replica", options=(*_QUICK, "--replicaof", LOOPBACK, str(self.master.port))
-        )
-        self.replica.start()
+    With TLS, proxies stand before all of them, and are what Sentinels name: clients speak TLS there, and servers among
+    each other plainly.
+    """
+
+    def __init__(self, directory: Path, sentinels: int = 3, *, tls: bool = False) -> None:
+        self._tls = directory / "tls" if tls else None
+        self._proxies: dict[int, TlsProxy] = {}
+        self.master = self._server(directory / "master")
+        self.replica = self._server(directory / "replica", "--replicaof", LOOPBACK, str(self.known_as(self.master)))
         self._ports = [free_port() for _ in range(sentinels)]
         self._sentinels = [self._sentinel(directory / f"sentinel-{port}", port) for port in self._ports]
-        self.url = f"redis+sentinel://{','.join(f'{LOOPBACK}:{port}' for port in self._ports)}/{MASTER}/0"
+        hosts = ",".join(f"{LOOPBACK}:{self._before(port)}" for port in self._ports)
+        options = f"?{self._proxies[self.master.port].options}" if tls else ""
+        self.url = f"{'rediss' if tls else 'redis'}+sentinel://{hosts}/{MASTER}/0{options}"
         eventually(self._in_step, "the Sentinels know the replica and each other")
+
+    def known_as(self, server: RedisServer) -> int:
+        """The port that Sentinels name for a server."""
+        return self._before(server.port)
 
     def master_port(self) -> int | None:
         """The port of the server that a Sentinel names as master now."""
@@ -88,7 +92,7 @@ class Watched:
             with redis.Redis(port=port) as client:
                 sentinel: Any = client
                 sentinel.execute_command("SENTINEL", "REMOVE", MASTER)
-                sentinel.execute_command("SENTINEL", "MONITOR", MASTER, LOOPBACK, server.port, 2)
+                sentinel.execute_command("SENTINEL", "MONITOR", MASTER, LOOPBACK, self.known_as(server), 2)
 
     def stop(self) -> None:
         """Stop everything."""
@@ -96,6 +100,23 @@ class Watched:
             part.kill()
         for server in (self.replica, self.master):
             server.stop()
+        for proxy in self._proxies.values():
+            proxy.stop()
+
+    def _server(self, directory: Path, *options: str) -> RedisServer:
+        port = free_port()
+        announced = ("--replica-announce-port", str(self._before(port)))
+        server = RedisServer(directory, port=port, options=(*_QUICK, *announced, *options))
+        server.start()
+        return server
+
+    def _before(self, port: int) -> int:
+        """The port of the proxy before a port, or the port itself where there are none."""
+        if self._tls is None:
+            return port
+        if port not in self._proxies:
+            self._proxies[port] = TlsProxy(self._tls, port, plain=True)
+        return self._proxies[port].port
 
     def _sentinel(self, directory: Path, port: int) -> Part:
         directory.mkdir(parents=True)
@@ -103,7 +124,7 @@ class Watched:
         quorum = len(self._ports) // 2 + 1
         configuration.write_text(
             f"port {port}\nbind {LOOPBACK}\ndir {directory}\n"
-            f"sentinel monitor {MASTER} {LOOPBACK} {self.master.port} {quorum}\n"
+            f"sentinel monitor {MASTER} {LOOPBACK} {self.known_as(self.master)} {quorum}\n"
             f"sentinel down-after-milliseconds {MASTER} 700\n"
             f"sentinel failover-timeout {MASTER} 3000\n"
         )
@@ -197,93 +218,3 @@ def _cluster_port() -> int:
             one.bind((LOOPBACK, port))
             other.bind((LOOPBACK, port + 10000))
             return port
-
-
-class TlsProxy:
-    """TLS in front of a server that has none: what a client sees is a Redis with TLS that asks for its certificate."""
-
-    def __init__(self, directory: Path, port: int) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
-        self._to = port
-        self.ca, self.certificate, self.key = certificates(directory)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        started = threading.Event()
-        self._loop.call_soon(started.set)
-        self._ready = threading.Event()
-        self._thread.start()
-        assert self._ready.wait(10)
-
-    @property
-    def url(self) -> str:
-        """The URL of a client that proves who it is."""
-        return f"rediss://{LOOPBACK}:{self.port}/0?{self.options}"
-
-    @property
-    def options(self) -> str:
-        """What a URL says of certificates."""
-        return f"ssl_ca_certs={self.ca}&ssl_certfile={self.certificate}&ssl_keyfile={self.key}"
-
-    def stop(self) -> None:
-        """Stop serving."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-
-    def _run(self) -> None:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_cert_chain(self.certificate, self.key)
-        asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, LOOPBACK, self.port, ssl=context))
-        self._ready.set()
-        self._loop.run_forever()
-        server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0.05))
-        self._loop.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(LOOPBACK, self._to)
-        with suppress(OSError, asyncio.CancelledError):
-            tasks = [asyncio.create_task(_pass_on(reader, back)), asyncio.create_task(_pass_on(there, writer))]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                task.cancel()
-        for one in (writer, back):
-            one.close()
-
-
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-
-
-def certificates(directory: Path) -> tuple[Path, Path, Path]:
-    """An authority and a certificate of it for the loopback address, with its key; as files, made once."""
-    certificate, key = directory / "certificate.pem", directory / "key.pem"
-    if key.exists():
-        return certificate, certificate, key
-    own = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
-    now = datetime.now(UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(own.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(LOOPBACK))]), critical=False)
-        .sign(own, hashes.SHA256())
-    )
-    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
-    key.write_bytes(
-        own.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return certificate, certificate, key

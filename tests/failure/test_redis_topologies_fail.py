@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import redis
 
 from flowing import Load, assert_whole, flowing, following, offsets, says
@@ -14,8 +15,9 @@ from services import NewRedis
 from tailrace.store.keys import partition_keys
 
 
-def test_sentinels_promote_a_replica_that_lags(log: Changelog, load: Load, tmp_path: Path) -> None:
-    watched = Watched(tmp_path)
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "behind TLS"])
+def test_sentinels_promote_a_replica_that_lags(log: Changelog, load: Load, tmp_path: Path, tls: bool) -> None:
+    watched = Watched(tmp_path, tls=tls)
     try:
         with flowing(log, load, watched.url) as materializer, following(log, watched.url, tmp_path) as versions:
             with paused(watched.replica):
@@ -25,7 +27,7 @@ def test_sentinels_promote_a_replica_that_lags(log: Changelog, load: Load, tmp_p
                 load.flow()
                 eventually(lambda: offsets(log, watched.master.url) > there, "the replica lacks something")
                 watched.master.kill()
-            eventually(lambda: watched.master_port() == watched.replica.port, "the replica is the master")
+            eventually(lambda: watched.master_port() == watched.known_as(watched.replica), "the replica is the master")
             load.flow()
             assert_whole(log, load, watched.url, materializer)
             eventually(lambda: versions()[-1:] == [load.rows[b"0"][1]], "the client has the last version")

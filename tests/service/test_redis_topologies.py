@@ -11,12 +11,13 @@ import pytest
 import redis
 
 from gateway_process import GatewayProcess, Store, row, view
-from redis_topologies import Cluster, TlsProxy, Watched
+from redis_topologies import Cluster, Watched
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.expiries import Expiries
 from tailrace.store.keys import default_prefix
 from tailrace.store.outages import Unavailable
 from tailrace.store.writer import Writer
+from tls_proxy import TlsProxy
 
 # What docs/operations.md gives a user of Redis.
 RIGHTS = ("-@all", "+@read", "+@write", "+@scripting", "+@transaction", "+@pubsub", "+@connection", "-@dangerous")
@@ -66,6 +67,12 @@ def under_sentinels(directory: Path, stack: ExitStack, app: str) -> str:
     return watched.url
 
 
+def under_sentinels_behind_tls(directory: Path, stack: ExitStack, app: str) -> str:
+    watched = Watched(directory, tls=True)
+    stack.callback(watched.stop)
+    return watched.url
+
+
 def as_cluster(directory: Path, stack: ExitStack, app: str) -> str:
     cluster = Cluster(directory)
     stack.callback(cluster.stop)
@@ -86,6 +93,7 @@ ALL = [
     over_a_socket_file,
     behind_tls,
     under_sentinels,
+    under_sentinels_behind_tls,
     as_cluster,
     as_cluster_behind_tls,
 ]

@@ -1,0 +1,149 @@
+"""TLS in front of a server that has none."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tailrace.dev.ports import LOOPBACK, free_port
+
+# What every TLS connection begins with, and no command of Redis.
+_HANDSHAKE = b"\x16"
+
+
+class TlsProxy:
+    """What a client sees is a Redis with TLS that asks for its certificate.
+
+    With `plain`, who begins without TLS is let through as it is: Sentinels and replicas use the address of clients.
+    """
+
+    def __init__(self, directory: Path, port: int, *, plain: bool = False) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self._to = port
+        self._plain = plain
+        self.ca, self.certificate, self.key = certificates(directory)
+        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))
+        self._context.verify_mode = ssl.CERT_REQUIRED
+        self._context.load_cert_chain(self.certificate, self.key)
+        self._listening = socket.create_server((LOOPBACK, self.port), backlog=100)
+        self._listening.setblocking(False)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """The URL of a client that proves who it is."""
+        return f"rediss://{LOOPBACK}:{self.port}/0?{self.options}"
+
+    @property
+    def options(self) -> str:
+        """What a URL says of certificates."""
+        return f"ssl_ca_certs={self.ca}&ssl_certfile={self.certificate}&ssl_keyfile={self.key}"
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._listening.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        accepting = self._loop.create_task(self._accept())
+        self._loop.run_forever()
+        for task in {accepting, *asyncio.all_tasks(self._loop)}:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0.05))
+        self._loop.close()
+
+    async def _accept(self) -> None:
+        serving: set[asyncio.Task[None]] = set()
+        while True:
+            link, _ = await self._loop.sock_accept(self._listening)
+            task = self._loop.create_task(self._serve(link))
+            serving.add(task)
+            task.add_done_callback(serving.discard)
+
+    async def _serve(self, link: socket.socket) -> None:
+        with suppress(OSError, asyncio.CancelledError):
+            reader = asyncio.StreamReader()
+            protocol = asyncio.StreamReaderProtocol(reader)
+            try:
+                tls = not self._plain or await self._first_byte(link) == _HANDSHAKE
+                context = self._context if tls else None
+                transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, link, ssl=context)
+            except BaseException:
+                link.close()
+                raise
+            writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+            try:
+                await self._pass_on(reader, writer)
+            finally:
+                # What was passed on has been sent; to close in order would wait for the other side.
+                transport.abort()
+
+    async def _first_byte(self, link: socket.socket) -> bytes:
+        """The first byte that a client sends, left where it is."""
+        readable = asyncio.Event()
+        self._loop.add_reader(link, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            self._loop.remove_reader(link)
+        return link.recv(1, socket.MSG_PEEK)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(LOOPBACK, self._to)
+        try:
+            tasks = [asyncio.create_task(_copy(reader, back)), asyncio.create_task(_copy(there, writer))]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+        finally:
+            back.transport.abort()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.transport.set_write_buffer_limits(0)
+    with suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+
+
+def certificates(directory: Path) -> tuple[Path, Path, Path]:
+    """An authority and a certificate of it for the loopback address, with its key; as files, made once."""
+    certificate, key = directory / "certificate.pem", directory / "key.pem"
+    if key.exists():
+        return certificate, certificate, key
+    own = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
+    now = datetime.now(UTC)
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(own.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(LOOPBACK))]), critical=False)
+        .sign(own, hashes.SHA256())
+    )
+    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+    key.write_bytes(
+        own.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return certificate, certificate, key
