@@ -150,11 +150,11 @@ def _burst(trial: Trial, running: Running, assignment: Assignment, kind: Kind, a
     the clock starts.
     """
     before, outputs = absorbed.count(), kind.outputs
-    trial.produce(kind, assignment.prefix, trial.records // 4, lambda _: time.time())
+    trial.produce(kind, assignment.prefix, trial.records // 16, lambda _: time.time())
     _wait_complete(running, absorbed, before + kind.outputs - outputs)
     before, events, outputs = absorbed.count(), kind.made, kind.outputs
     with running.held():
-        trial.produce(kind, assignment.prefix, trial.records // 2, lambda _: time.time())
+        trial.produce(kind, assignment.prefix, trial.records // 8, lambda _: time.time())
         began, cpu = time.time(), running.cpu_seconds()
     ended = _wait_complete(running, absorbed, before + kind.outputs - outputs)
     count = kind.made - events

@@ -59,7 +59,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--phases", default=",".join(PHASES), help=f"some of {','.join(PHASES)}")
     parser.add_argument("--rate", type=float, default=50, help="events per second for latency (50)")
     parser.add_argument("--seconds", type=float, help="length of the measured latency part of a round (130)")
-    parser.add_argument("--records", type=int, help="records of a backlog (1,000,000); a burst has half of it")
+    parser.add_argument("--records", type=int, help="records of a backlog (4,000,000); a burst has an eighth")
     parser.add_argument("--rounds", type=int, help="how often the contenders take turns (2)")
     parser.add_argument("--batch-interval", help="length of a real-time batch (60s)")
     parser.add_argument("--logs", type=Path, help="keep what the contenders say in this directory")
@@ -85,7 +85,7 @@ def run(flags: argparse.Namespace) -> int:
                     rate=flags.rate,
                     seconds=flags.seconds or (25.0 if flags.quick else 130.0),
                     warm_up=max(30.0, 1.3 * interval),
-                    records=flags.records or (200_000 if flags.quick else 1_000_000),
+                    records=flags.records or (200_000 if flags.quick else 4_000_000),
                     latency="latency" in chosen["phases"],
                     sustained="sustained" in chosen["phases"],
                 ),

@@ -18,12 +18,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 STATE_PARTITIONS = 2
-CATCH_UP_BATCH = 500_000
+CATCH_UP_BATCH = 2_000_000
+# What makes micro-batches fast: for the source, and for the sink.
+TOGETHER = (
+    {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024)},
+    {"kafka.linger.ms": "50", "kafka.batch.size": str(256 * 1024)},
+)
 SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -56,7 +63,9 @@ class Topics:
             .option("startingOffsets", "earliest")
             .option("failOnDataLoss", "false")
         )
-        return (source.option("maxOffsetsPerTrigger", self._at_most) if self._at_most is not None else source).load()
+        if self._at_most is not None:
+            source = source.options(**TOGETHER[0]).option("maxOffsetsPerTrigger", self._at_most)
+        return source.load()
 
     def parsed(self, name: str, schema: str) -> DataFrame:
         """The fields of a topic's JSON values, and the record key as text."""
@@ -150,7 +159,7 @@ def main() -> int:
             .outputMode("update")
             .option("kafka.bootstrap.servers", flags.kafka)
             .option("topic", flags.output)
-            .option("kafka.linger.ms", "0")
+            .options(**({"kafka.linger.ms": "0"} if phase == "real-time" else TOGETHER[1]))
             .option("checkpointLocation", flags.checkpoint)
         )
         if phase == "real-time":

@@ -18,11 +18,15 @@ from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.rows import EXPIRES, PARTITION, PRESENT, VERSION
 from tailrace.views import Feed, View
 
-CATCH_UP_BATCH = 500_000
+CATCH_UP_BATCH = 2_000_000
 _LONGEST_RECORD = 8 * 1024 * 1024
 # A producer that gives a record up goes on with later ones. Of a feed, these would stand in the changelog as if
 # everything before them did, and the repetition would be taken for a replay: so its producer waits for the brokers.
 _NEVER = 2**31 - 1
+# In real time a record goes out as soon as it is there. In a micro-batch it waits for others to go with it: the end of
+# the batch sends all that still wait.
+_AT_ONCE = {"kafka.linger.ms": "0"}
+_TOGETHER = {"kafka.linger.ms": "50", "kafka.batch.size": str(256 * 1024)}
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ def changelog_writer(
     """
     output = build.output
     changelog = changelog_frame(session, build, reach, rehearsal=rehearsal, batches=batches)
-    writer = write(changelog, reach.servers, output.changelog).option("checkpointLocation", str(build.checkpoint))
+    writer = write(changelog, reach.servers, output.changelog, batches=batches)
+    writer = writer.option("checkpointLocation", str(build.checkpoint))
     if isinstance(output, Feed):
         writer = writer.option("kafka.delivery.timeout.ms", str(_NEVER))
     return writer.queryName(query_name(output, rehearsal=rehearsal))
@@ -136,9 +141,10 @@ def _header(name: str, text: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), text.cast("string").cast("binary").alias("value"))
 
 
-def write(records: DataFrame, servers: str, topic: str) -> DataStreamWriter:
+def write(records: DataFrame, servers: str, topic: str, *, batches: bool = False) -> DataStreamWriter:
     """The Kafka sink of a streaming query."""
-    return records.writeStream.format("kafka").outputMode("update").options(**sink_options(servers, topic))
+    options = sink_options(servers, topic) | (_TOGETHER if batches else _AT_ONCE)
+    return records.writeStream.format("kafka").outputMode("update").options(**options)
 
 
 def sink_options(servers: str, topic: str) -> dict[str, str]:
@@ -147,6 +153,5 @@ def sink_options(servers: str, topic: str) -> dict[str, str]:
         "kafka.bootstrap.servers": servers,
         "topic": topic,
         "includeHeaders": "true",
-        "kafka.linger.ms": "0",
         "kafka.max.request.size": str(_LONGEST_RECORD),
     }

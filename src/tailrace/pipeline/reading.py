@@ -20,6 +20,10 @@ from tailrace.pipeline.registered import Registered
 from tailrace.topics import Table, Topic
 from tailrace.views import Changelog, Feed, Source, View
 
+# After each fetch of a micro-batch Spark asks where the partition begins and ends, and throws away what was fetched and
+# not taken: so a fetch is large, and taken whole.
+_FETCHED_WHOLE = {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024)}
+
 # The types of a view's columns, key columns first.
 RowTypes = Mapping[str, tuple[CatalogColumn, ...]]
 
@@ -91,14 +95,16 @@ def read(
     start = "latest" if newest else json.dumps({topic: starts}) if starts else "earliest"
     source = session.readStream.format("kafka").options(**_source_options(servers, topic, group))
     source = source.option("startingOffsets", start)
-    return (source.option("maxOffsetsPerTrigger", at_most) if at_most is not None else source).load()
+    if at_most is not None:
+        source = source.options(**_FETCHED_WHOLE).option("maxOffsetsPerTrigger", at_most)
+    return source.load()
 
 
 def read_between(
     session: SparkSession, servers: str, topic: str, group: str, starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> DataFrame:
     """The records of a topic from the first offsets on, up to and without the second; each has all partitions."""
-    source = session.read.format("kafka").options(**_source_options(servers, topic, group))
+    source = session.read.format("kafka").options(**_source_options(servers, topic, group), **_FETCHED_WHOLE)
     for name, offsets in (("startingOffsets", starts), ("endingOffsets", ends)):
         source = source.option(name, json.dumps({topic: {str(p): offset for p, offset in offsets.items()}}))
     return source.load()
