@@ -14,6 +14,7 @@ from checker import Change, feed_violations, repeats, violations
 from histories import PARTITIONS, Record
 from kinds import FEED, Kinds
 from running import Tailrace
+from tailrace.kafka.refresh import REFRESH
 from tailrace.views import Feed
 
 FOLDS: Mapping[str, folds.Fold] = {**folds.OVER_EVENTS, **folds.OVER_TABLES}
@@ -38,7 +39,7 @@ class Proof:
 
     def __post_init__(self) -> None:
         servers = {"bootstrap.servers": self.tailrace.broker.address}
-        self._producer = Producer({**servers, "message.max.bytes": 8_000_000, "linger.ms": 1})
+        self._producer = Producer({**servers, "message.max.bytes": 8_000_000, "linger.ms": 1, **REFRESH})
         self._consumer = Consumer({**servers, "group.id": f"proof-{self.fresh}", "enable.auto.commit": False})
         self._changelogs = {output.changelog: output for output in self.kinds.outputs.values()}
         self._assigned = False

@@ -33,6 +33,8 @@ from tailrace.views import REAL_TIME
 START = int(time.time() * 1000) // MINUTE * MINUTE - 24 * 60 * MINUTE
 FLAGS = ("--state-partitions", "1", "--partitions", str(histories.PARTITIONS))
 PATIENCE = 600.0
+# Longer than the pipeline waits for an answer of the broker, from its next question on.
+PAUSE = 25.0
 # How many kills there may be beyond those that were asked for, until one has a batch replayed.
 MORE = 5
 
@@ -46,7 +48,7 @@ class Breaking:
     proof: Proof
     chance: random.Random
     sent: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    wrong: list[BaseException] = field(default_factory=list)
 
     @property
     def tailrace(self) -> Tailrace:
@@ -60,14 +62,14 @@ class Breaking:
     @contextmanager
     def flowing(self) -> Iterator[None]:
         """Records without a pause, until the block ends; what goes wrong there fails the test."""
-        stop, wrong = threading.Event(), list[BaseException]()
+        stop = threading.Event()
 
         def flow() -> None:
             try:
                 while not stop.wait(0.1):
                     self.send(10)
             except BaseException as error:
-                wrong.append(error)
+                self.wrong.append(error)
 
         thread = threading.Thread(target=flow)
         thread.start()
@@ -76,7 +78,7 @@ class Breaking:
         finally:
             stop.set()
             thread.join()
-        assert not wrong, wrong
+        assert not self.wrong, self.wrong
 
     def start(self) -> None:
         self.tailrace.start_pipeline(*FLAGS)
@@ -88,8 +90,13 @@ class Breaking:
             self.proof.read()
             return {o.changelog: len(self.proof.changes.get(o.changelog, ())) for o in self.proof.kinds.app.outputs}
 
+        def gone_on() -> bool:
+            assert not self.wrong, self.wrong
+            self.tailrace.parts["pipeline"].check()
+            return all(n > before[name] for name, n in written().items())
+
         before = written()
-        eventually(lambda: all(n > before[name] for name, n in written().items()), "every view goes on", PATIENCE)
+        eventually(gone_on, "every view goes on", PATIENCE)
         time.sleep(self.chance.uniform(0, 6))
 
     def replayed(self) -> bool:
@@ -186,7 +193,7 @@ def test_modes_switched_in_the_middle_and_killed_meanwhile(shared: Breaking, req
     assert said("is live"), "no view went back to real time"
 
 
-def test_broker_stopped_and_killed(
+def test_broker_stopped_killed_and_paused(
     request: pytest.FixtureRequest, tmp_path: Path, new_broker: NewBroker, redis_server: RedisServer
 ) -> None:
     broker = new_broker()
@@ -201,6 +208,13 @@ def test_broker_stopped_and_killed(
                 time.sleep(found.chance.uniform(0, 5))
                 broker.start()
             found.progressed()
+            os.kill(broker.part.pid, signal.SIGSTOP)
+            try:
+                time.sleep(PAUSE)
+            finally:
+                os.kill(broker.part.pid, signal.SIGCONT)
+            found.progressed()
+        found.tailrace.wait_ready("pipeline", PATIENCE)
         found.proof.settle(PATIENCE, once=False)
     finally:
         found.proof.close()

@@ -66,3 +66,16 @@ def test_keys_fall_where_kafkas_own_partitioner_puts_them(broker: Broker, fresh:
         )
     producer.flush(30)
     assert placed == {key: partition_of(key, 7) for key in keys}
+
+
+def test_a_record_of_the_catalog_that_the_broker_refuses_is_an_error(broker: Broker, fresh: str) -> None:
+    topic = f"t-{fresh}"
+    Topics(broker.address).create(topic, partitions=1, replication=1, config={"max.message.bytes": "1000"})
+    writer = CatalogWriter(broker.address, topic)
+    writer.put("app", bytes(5000))
+    with pytest.raises(Unreachable, match=rf"did not take the record 'app' of the catalog topic {topic}: .*too large"):
+        writer.flush()
+    # It is told once.
+    writer.put("app", b"{}")
+    writer.flush()
+    assert CatalogReader(broker.address, topic).read_whole() == {"app": b"{}"}

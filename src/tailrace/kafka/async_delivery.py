@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tailrace.errors import Unreachable
 from tailrace.kafka.complaints import complaints
 from tailrace.kafka.delivery import ANY, Outgoing
+from tailrace.kafka.refresh import REFRESH
 
 # A record that has not been acknowledged after as many seconds is given up: its client has waited long enough.
 TIMEOUT = 5.0
@@ -149,6 +150,7 @@ class AsyncDelivery:
                     "queue.buffering.max.kbytes": _MOST_KILOBYTES,
                     "log_level": 0,
                     "error_cb": complaints(self._what),
+                    **REFRESH,
                 }
             )
             self._serving = threading.Thread(target=self._serve, args=(producer,), name=self._what, daemon=True)

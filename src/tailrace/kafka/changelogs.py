@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 from confluent_kafka import Message as Message
 
 from tailrace.kafka.complaints import complaints
+from tailrace.kafka.refresh import REFRESH
 from tailrace.kafka.tombstones import Tombstones
 
 Partition = tuple[str, int]
@@ -46,7 +47,7 @@ class Changelogs:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "session.timeout.ms": 10_000,
-                "topic.metadata.refresh.interval.ms": 10_000,
+                **REFRESH,
                 "fetch.message.max.bytes": 8 * 1024 * 1024,
                 # How long a full queue is left alone: by default a second, in which a backlog runs dry.
                 "fetch.queue.backoff.ms": 10,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from tailrace.kafka.refresh import REFRESH
+
 _TIMEOUT = 5.0
 ANY = -1
 # A dead letter is longer than the record that it was, by its headers.
@@ -58,6 +60,7 @@ class Delivery:
                 "message.timeout.ms": int(_TIMEOUT * 1000),
                 "message.max.bytes": LARGEST,
                 "log_level": 0,
+                **REFRESH,
             }
         )
 

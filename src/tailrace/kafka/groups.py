@@ -24,7 +24,14 @@ class Group:
         self._servers = servers
         self._timeout = timeout
         self._consumer = Consumer(
-            {"bootstrap.servers": servers, "group.id": name, "enable.auto.commit": False, "log_level": 0}
+            {
+                "bootstrap.servers": servers,
+                "group.id": name,
+                "enable.auto.commit": False,
+                # Nobody joins the group, so that this is only how long a commit waits for its coordinator.
+                "session.timeout.ms": round(timeout * 1000),
+                "log_level": 0,
+            }
         )
 
     def commit(self, offsets: Offsets) -> None:

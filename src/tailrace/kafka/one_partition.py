@@ -8,6 +8,7 @@ from typing import overload
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from tailrace.errors import Unreachable
+from tailrace.kafka.refresh import REFRESH
 
 _TIMEOUT = 15.0
 
@@ -27,7 +28,7 @@ class OnePartitionReader:
                 "group.id": f"tailrace.{what}",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                "topic.metadata.refresh.interval.ms": 10_000,
+                **REFRESH,
                 "log_level": 0,
             }
         )
@@ -77,18 +78,39 @@ class OnePartitionWriter:
         self._topic = topic
         self._what = what
         self._producer = Producer(
-            {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+            {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0, "log_level": 0, **REFRESH}
         )
+        # By record key, what became of the newest record that was not written.
+        self._refused: dict[str, KafkaError] = {}
 
     def put(self, key: str, value: bytes | None) -> None:
         """Write a record; delivered in the background, in order."""
-        self._producer.produce(self._topic, key=key.encode(), value=value, partition=0)
+        self._producer.produce(
+            self._topic,
+            key=key.encode(),
+            value=value,
+            partition=0,
+            on_delivery=lambda error, _: self._delivered(key, error),
+        )
         self._producer.poll(0)
 
     def flush(self, timeout: float = _TIMEOUT) -> None:
-        """Wait until everything is written; raises Unreachable where that takes too long."""
+        """Wait until everything is written; raises Unreachable where that takes too long, or some of it was refused."""
         if self._producer.flush(timeout) > 0:
             raise Unreachable(f"Kafka at {self._servers} did not take the {self._what} within {timeout:.0f} s")
+        refused, self._refused = self._refused, {}
+        if refused:
+            key, error = next(iter(refused.items()))
+            raise Unreachable(
+                f"Kafka at {self._servers} did not take the record {key!r} of the {self._what} topic {self._topic}: "
+                f"{error.str()}. See whether the topic is there, and whether this user may write to it"
+            )
+
+    def _delivered(self, key: str, error: KafkaError | None) -> None:
+        if error is None:
+            self._refused.pop(key, None)
+        else:
+            self._refused[key] = error
 
 
 @overload

@@ -25,7 +25,7 @@ from tailrace.catalog import (
     Progress,
     catalog_topic,
 )
-from tailrace.errors import DefinitionChanged
+from tailrace.errors import DefinitionChanged, Unreachable
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.generations import highest_generation
@@ -296,7 +296,8 @@ class Pipeline:
     def _hand_over(self, build: Build) -> None:
         """Readers get the new generation, as soon as the store has what its changelog holds now."""
         name = build.output.name
-        entry = self._views[name].next
+        before = self._views[name]
+        entry = before.next
         if entry is None:
             return
         group = Group(self._reach.servers, f"{self._reach.group}.{name}")
@@ -306,7 +307,11 @@ class Pipeline:
             group.close()
         since = {str(number): end - 1 for number, (_, end) in bounds.items()}
         self._views[name] = replace(entry, since=since)
-        self._write_catalog()
+        try:
+            self._write_catalog()
+        except Unreachable:
+            self._views[name] = before
+            raise
         log.info("view %s: generation %d takes over", name, entry.generation)
         remove_older(build)
 

@@ -121,7 +121,7 @@ class Query:
             advanced = self._take_progress(self._query)
             if ended:
                 self._end(self._query)
-            elif advanced and self.progress.mode == LIVE and self._survey().behind:
+            elif advanced and self.progress.mode == LIVE and self._fallen_behind():
                 log.warning("%s: has fallen behind, and catches up in micro-batches", self.task.subject)
                 self._query.stop()
                 self._query = None
@@ -181,6 +181,14 @@ class Query:
         elif self._building:
             self.task.caught_up()
             self._building = False
+
+    def _fallen_behind(self) -> bool:
+        """Whether a live query should catch up; a broker that does not answer now is asked after the next batch."""
+        try:
+            return self._survey().behind
+        except Unreachable as error:
+            log.warning("%s: can't tell how far it is behind: %s", self.task.subject, error)
+            return False
 
     def _survey(self) -> Survey:
         """Compare what is processed with what the topics hold; records that are gone are told loudly, once."""

@@ -120,6 +120,8 @@ class Search:
         due = self._evidence.decide(searched, ends, impatient=impatient)
         if due is None:
             if searched == ends:
+                # Nothing is left to be searched, so that nothing that failed is to be repeated.
+                self._failure, self._backoff = None, _FIRST_BACKOFF
                 self._moved_at = time.monotonic()
         elif isinstance(due, Passing):
             passed = sum(end - searched[p] for p, end in due.target.items())
@@ -143,11 +145,11 @@ class Search:
         if isinstance(found, str):
             self._fail(found)
             return
-        self._failure, self._backoff = None, _FIRST_BACKOFF
         self._look_at = 0.0
         self._reached(target, found)
 
     def _reached(self, target: Offsets, found: Found) -> None:
+        self._failure, self._backoff = None, _FIRST_BACKOFF
         self._moved_at = time.monotonic()
         known = self.progress.skipped
         skipped = {reason: known.get(reason, 0) + found.letters.get(reason, 0) for reason in {**known, **found.letters}}

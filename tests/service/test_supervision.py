@@ -1,0 +1,88 @@
+"""Queries and searches while the brokers do not answer: what runs goes on, and what failed is well again afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from services import NewBroker
+from tailrace.catalog import Progress
+from tailrace.dev.broker import Broker
+from tailrace.kafka.topics import Topics
+from tailrace.pipeline.evidence import Account, Offsets
+from tailrace.pipeline.query import LIVE, Query, Task
+from tailrace.pipeline.reading import read
+from tailrace.pipeline.search import Found, Place, Search
+
+PATIENCE = 120.0
+
+
+def watched(part: Query | Search, until: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not until():
+        assert time.monotonic() < deadline, f"still waiting after {PATIENCE:.0f} s: {what}; {part.reasons()}"
+        part.watch()
+        time.sleep(0.1)
+
+
+def test_a_live_query_goes_on_while_the_brokers_do_not_say_how_far_it_is_behind(
+    broker: Broker, new_broker: NewBroker, spark: SparkSession, fresh: str, tmp_path: Path
+) -> None:
+    asked = new_broker()
+    topic = f"t-{fresh}"
+    for servers in (broker.address, asked.address):
+        Topics(servers).create(topic, partitions=1, replication=1, config={})
+    producer = Producer({"bootstrap.servers": broker.address})
+
+    def writer(_: str) -> DataStreamWriter:
+        records = read(spark, broker.address, topic, f"g-{fresh}")
+        return records.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).queryName(topic)
+
+    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, asked.address, f"g-{fresh}", {topic: 1})
+    query = Query(task, Progress(topic, 1, -1, 0), lambda _: None)
+    try:
+        watched(query, lambda: query.started, "the query starts")
+        asked.kill()
+        for number in range(2):
+            producer.produce(topic, b"1")
+            assert producer.flush(30) == 0
+            watched(query, lambda done=number: query.progress.batch >= done, "a batch ends")  # type: ignore[misc]
+            query.watch()
+        assert query.restarts == 0
+        assert query.progress.offsets == {topic: {"0": 2}}
+    finally:
+        query.stop()
+
+
+def test_a_search_that_got_no_answer_is_well_again_when_there_is_nothing_to_search(
+    new_broker: NewBroker, fresh: str
+) -> None:
+    broker = new_broker()
+    topic = f"t-{fresh}"
+    Topics(broker.address).create(topic, partitions=1, replication=1, config={})
+
+    def searched(starts: Offsets, ends: Offsets) -> Found:
+        raise AssertionError(f"a search from {starts} to {ends}, where there is nothing")
+
+    search = Search(
+        Place(topic, 1, broker.address, f"g-{fresh}"),
+        Progress(topic, 1, -1, 0),
+        search=searched,
+        cancel=lambda: None,
+        accounts=dict[str, Account],
+        learn=lambda _: False,
+        report=lambda _: None,
+        batch_seconds=5.0,
+    )
+    try:
+        broker.kill()
+        watched(search, lambda: bool(search.reasons()), "the search notices that nobody answers")
+        broker.start()
+        watched(search, lambda: not search.reasons(), "the search is well again")
+    finally:
+        search.stop()
