@@ -29,7 +29,8 @@ class Broker:
     """Kafka in KRaft mode, broker and controller in one process, which keeps its data in a directory.
 
     A second start finds the topics of the first, also after a crash. Ports that are not given are free ones and change
-    from object to object, not from start to start. Several brokers can run at once, each in its own directory.
+    from object to object, not from start to start: clients wait at the old one. Several brokers can run at once, each
+    in its own directory.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Broker:
         self.directory = directory.absolute()
         self.port = port if port is not None else free_port()
         self.log = log if log is not None else self.directory / "broker.log"
-        self._chosen = port is None
+        self._may_move = port is None
         self._controller_port = free_port()
         self._properties = dict(properties or {})
         self._java_options = tuple(java_options)
@@ -87,13 +88,14 @@ class Broker:
             self._part = Part("kafka", [*command, "kafka.Kafka", str(configuration)], self.log)
             try:
                 self._part.wait(lambda: kafka_answers(LOOPBACK, self.port), READY_IN)
+                self._may_move = False
                 return
             except BaseException as error:
                 self._part.kill()
                 if not (isinstance(error, PartDied) and any(end in str(error) for end in _PASSING) and tries_left):
                     raise
                 self._controller_port = free_port()
-                self.port = free_port() if self._chosen else self.port
+                self.port = free_port() if self._may_move else self.port
                 time.sleep(0.5)
 
     def stop(self) -> None:

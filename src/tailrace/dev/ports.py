@@ -8,7 +8,18 @@ from contextlib import closing
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
+_FIRST = 10_000
 _given: set[int] = set()
+_share = (0, 1)
+
+
+def take_from_share(number: int, of: int) -> None:
+    """Have `free_port` take from one of so many equal shares, for processes that start services side by side.
+
+    Another process does not know that a port is given away until something listens on it.
+    """
+    global _share
+    _share = (number, of)
 
 
 def free_port(preferred: int | None = None) -> int:
@@ -20,7 +31,9 @@ def free_port(preferred: int | None = None) -> int:
     if preferred is not None and preferred not in _given and is_free(preferred):
         _given.add(preferred)
         return preferred
-    for port in random.sample(range(10_000, _first_outgoing()), 200):
+    number, of = _share
+    ports = range(_FIRST + number, _first_outgoing(), of)
+    for port in random.sample(ports, min(200, len(ports))):
         if port not in _given and is_free(port):
             _given.add(port)
             return port

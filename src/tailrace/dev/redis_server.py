@@ -19,7 +19,7 @@ _VERSION = re.compile(r"v=(\d+)\.(\d+)")
 
 
 class RedisServer:
-    """A Redis that keeps its data in a directory; a second start finds what the first has written.
+    """A Redis that keeps its data in a directory; a second start finds what the first has written, at the same port.
 
     It appends every write to a log that is synced each second, so that a crash of the machine costs a second at most
     and a crash of the process nothing. What is lost there, the changelog brings back.
@@ -31,7 +31,7 @@ class RedisServer:
         self.directory = directory
         self.port = port if port is not None else free_port()
         self.log = log if log is not None else directory / "redis.log"
-        self._chosen = port is None
+        self._may_move = port is None
         self._options = options
         self._part: Part | None = None
 
@@ -55,11 +55,12 @@ class RedisServer:
             self._part = Part("redis", [str(server), *self._arguments()], self.log)
             try:
                 self._part.wait(lambda: redis_answers(LOOPBACK, self.port), READY_IN)
+                self._may_move = False
                 return
             except BaseException as error:
                 self._part.kill()
                 taken = isinstance(error, PartDied) and "Address already in use" in str(error)
-                if not (taken and self._chosen and tries_left):
+                if not (taken and self._may_move and tries_left):
                     raise
                 self.port = free_port()
 
