@@ -23,6 +23,8 @@ TESTS = (
     "tests/journey/test_kinds_agree.py",
     "tests/failure/test_pipeline_breaks.py",
 )
+# Seconds that one test may take, which has twenty times the examples and kills of the ordinary run.
+_LONGEST = 7200
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def _round(seed: int, kills: int, examples: int, tests: list[str]) -> Round:
         command = [sys.executable, "-m", "pytest", *tests, "-q", f"--junitxml={report}"]
         command += [f"--basetemp={directory}/tests", "-o", "tmp_path_retention_policy=failed"]
         command += ["--seed", str(seed), f"--hypothesis-seed={seed}", "--every-kind"]
-        command += ["--kills", str(kills), "--examples", str(examples)]
+        command += ["--kills", str(kills), "--examples", str(examples), f"--timeout={_LONGEST}"]
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
     failed = [

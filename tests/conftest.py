@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -10,12 +11,15 @@ import pytest
 from hypothesis import settings
 
 from registry_server import RegistryServer
+from run_watch import RunWatch
 from running import Tailrace
 from services import NewBroker, NewRedis, Services
 from tailrace.dev.broker import Broker
+from tailrace.dev.ports import take_from_share
 from tailrace.dev.redis_server import RedisServer
 
 _EXAMPLES = 2
+_SHARES = 16
 # Tests whose JVMs keep the machine busy, tests that wait most of the time, and those that are done at once.
 _KINDS = ({"failure", "journey"}, {"conformance", "service"}, {"unit"})
 
@@ -37,6 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("ordinary", derandomize=True)
     settings.register_profile("campaign", print_blob=True)
     settings.load_profile("ordinary" if ordinary else "campaign")
+    if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
+        # Workers that replace others have higher numbers.
+        take_from_share(int(worker.removeprefix("gw")) % _SHARES, _SHARES)
+    elif ordinary:
+        config.pluginmanager.register(RunWatch(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

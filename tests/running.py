@@ -148,9 +148,11 @@ class Tailrace:
         return found
 
     def stop(self) -> None:
-        """Stop what runs, the last one first."""
+        """Stop what runs, the last one first; a test that failed shows the ends of the logs."""
         for name in reversed(list(self.parts)):
-            self.parts.pop(name).stop()
+            part = self.parts.pop(name)
+            part.stop()
+            print(f"the end of the log of {name}:\n{part.tail(60)}")
 
     def _start(self, name: str, argument: str, *flags: str) -> None:
         port = free_port()

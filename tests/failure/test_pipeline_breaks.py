@@ -38,8 +38,6 @@ PAUSE = 25.0
 # How many kills there may be beyond those that were asked for, until one has a batch replayed.
 MORE = 5
 
-pytestmark = pytest.mark.timeout(7200)
-
 
 @dataclass
 class Breaking:

@@ -35,8 +35,6 @@ FLAGS = ("--state-partitions", "1", "--partitions", str(histories.PARTITIONS))
 # Shrinking takes the pipeline through hundreds of histories; `test_kinds_on_given_rows` does that in no time.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
-pytestmark = pytest.mark.timeout(1800)
-
 
 @pytest.fixture(scope="module", params=["over_events", "over_tables"])
 def proof(

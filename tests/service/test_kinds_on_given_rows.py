@@ -22,8 +22,6 @@ START = 1_767_225_600_000
 EVENTS, TABLES = kinds.over_events(modes=[REAL_TIME]), kinds.over_tables(modes=[REAL_TIME])
 OUTPUTS = {kind: output for each in (EVENTS, TABLES) for (kind, _), output in each.outputs.items()}
 
-pytestmark = pytest.mark.timeout(3600)
-
 
 def some(examples: int) -> settings:
     """Without a pipeline a history costs little, so there are more of them."""
