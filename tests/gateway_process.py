@@ -27,6 +27,8 @@ from tailrace.store.hand_overs import HandOvers, Served
 from tailrace.store.keys import default_prefix
 from tailrace.store.writer import Applied, Writer
 
+# In /proc/net/tcp.
+_ESTABLISHED = "01"
 # Short enough to wait for; a test that must not be helped by the sweep makes it long.
 TIMING = {"keep_alive": 1.5, "sweep": 0.5, "ping": 0.5, "patience": 1.0, "poll": 0.1, "grace": 1.0}
 
@@ -241,6 +243,16 @@ class Tap:
         self.status = int(status.split()[1])
         self.head = {name.lower(): value for name, _, value in (line.partition(": ") for line in fields)}
         self._chunked = self.head.get("transfer-encoding") == "chunked"
+
+    @property
+    def held(self) -> bool:
+        """Whether the gateway has the connection open: its side of it, which says nothing of what was read."""
+        ends = f"{self.port:04X}", f"{self._socket.getsockname()[1]:04X}"
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            local, remote, state = line.split()[1:4]
+            if (local.partition(":")[2], remote.partition(":")[2]) == ends:
+                return state == _ESTABLISHED
+        return False
 
     def frame(self) -> Frame:
         """The next frame that is not `progress`."""
