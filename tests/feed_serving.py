@@ -77,7 +77,7 @@ class FeedStore:
         row = Row(self.entry.generation, self.offset + 1, self.offset, 0, f'{{"text":"{value}"}}'.encode())
         history = self.keys.history(self.begun, client.encode())
         pipeline = self.redis.pipeline(transaction=True)
-        pipeline.xadd(cast(str, history), {"e": cast(str, row.pack())}, id=f"{self.offset}-1")
+        pipeline.xadd(cast(str, history), {"e": cast(str, row.pack())}, id=f"{self.offset}-{self.offset + 1}")
         pipeline.hset(cast(str, self.keys.position), "offset", self.offset)
         pipeline.execute()
         return self.offset

@@ -246,6 +246,20 @@ def test_every_step_leaves_redis_as_the_model_says(redis_server: RedisServer, mo
     )
 
 
+def test_an_entry_is_named_by_its_offset_in_the_changelog_and_its_version_in_the_source(
+    redis_server: RedisServer,
+) -> None:
+    FeedSteps.url = redis_server.url
+    steps = FeedSteps()
+    try:
+        steps.declare(retain="always", ordered=True, hold=0.0, listeners=set())
+        steps.apply([(b"a", source, 1, b"{}") for source in SOURCES], 0, 12, set())
+        entries = cast(list[Any], steps.client.xrange(cast(str, steps.keys.history(steps.begun, b"a"))))
+        assert [name for name, _ in entries] == [b"%d-%d" % (n, last + 1) for n, last in enumerate(SOURCES.values())]
+    finally:
+        steps.teardown()
+
+
 def test_a_history_that_was_dropped_because_all_of_it_was_old_is_not_taken_for_complete(
     redis_server: RedisServer,
 ) -> None:

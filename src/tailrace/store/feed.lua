@@ -37,6 +37,7 @@ local length, age, remembered, channels = tonumber(ARGV[8]), tonumber(ARGV[9]), 
 local marked, clients, tended = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
 local HISTORIES, MARKS, CHUNK, SAMPLES = 7, 15, 1000, 100
 local KEYS, ARGV, call, pcall, tonumber, unpack, min = KEYS, ARGV, redis.call, redis.pcall, tonumber, unpack, math.min
+local match = string.match
 
 local stored = call('HMGET', position, 'lineage', 'offset', 'history', 'since', 'floor')
 if stored[1] ~= lineage then return {'moved', ''} end
@@ -78,11 +79,12 @@ end
 
 -- Adds an event, unless it is there; returns its offset.
 local function add(history, event)
-  local offset = offset_of(event)
-  local refused = pcall('XADD', history, offset .. '-1', 'e', event).err
+  local version, offset = match(event, '^%d+ (%d+) (%d+)')
+  local id = offset .. '-' .. version
+  local refused = pcall('XADD', history, id, 'e', event).err
   if refused and tonumber(last_up_to(history) or -1) < tonumber(offset) then
     -- It was not refused for its id: once more, to fail as any command does.
-    call('XADD', history, offset .. '-1', 'e', event)
+    call('XADD', history, id, 'e', event)
   end
   return offset
 end

@@ -10,14 +10,14 @@ As for a view, all keys of one changelog partition share the hash tag `{feed:par
     …:{notices:0}:leases       hash    client → gateway expiry gateway expiry …
     …:{notices:0}:from         hash    client → offset after which its history is complete
     …:{notices:0}:recent       zset    client → offset of its last event, where events are always kept
-    …:{notices:0}:history:<name>:<client>     stream  <offset>-1 → generation version offset timestamp json
+    …:{notices:0}:history:<name>:<client>     stream  <offset>-<version> → generation version offset timestamp json
     …:{notices:0}:changes:<lineage>:<client>  channel, one message per event, while the client listens
 
 The position's `since` is the offset after which events are kept at all: a restore reads the records before it only to
 know a replay when it comes. `floor` is the offset up to which all events of a client may have been dropped. `history`
 names the restore that the histories belong to: those of an earlier one are never read and expire by themselves.
-`opens` is when the restore may begin to read. An entry's id ends in 1, because Redis takes no id 0-0. A message is the
-offset of the client's event before it, and the event: see `feed.lua`.
+`opens` is when the restore may begin to read. The version is the source offset plus one: Redis takes no id 0-0. A
+message is the offset of the client's event before it, and the event: see `feed.lua`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
--- What scripts know of the history of a client: a stream of its events, <offset>-1 → "generation version offset timestamp
--- value". An id ends in 1, because Redis takes no id 0-0. The scripts that read or drop events begin with these functions.
+-- What scripts know of the history of a client: a stream of its events, <offset>-<version> → "generation version offset
+-- timestamp value". Offsets are those of the changelog and give the order; the version, the source offset plus one, says
+-- where the event comes from. The scripts that read or drop events begin with these functions.
 
 local function offset_of(event) return string.match(event, '^%d+ %d+ (%d+)') end
 
+-- Above every version: Redis takes numbers up to it.
+local HIGHEST = '18446744073709551615'
+
 -- The offset of the last event, or of the last one up to an offset; nil where there is none.
 local function last_up_to(history, offset)
-  local entry = redis.call('XREVRANGE', history, offset and offset .. '-1' or '+', '-', 'COUNT', 1)[1]
+  local entry = redis.call('XREVRANGE', history, offset and offset .. '-' .. HIGHEST or '+', '-', 'COUNT', 1)[1]
   return entry and string.match(entry[1], '^%d+')
 end
 
@@ -23,7 +27,7 @@ local function drop_up_to(history, offset, from, client)
   local last = last_up_to(history, offset)
   if not last then return end
   redis.call('HSET', from, client, last)
-  redis.call('XTRIM', history, 'MINID', last .. '-2')
+  redis.call('XTRIM', history, 'MINID', last .. '-' .. HIGHEST)
 end
 
 -- Drops all but the last `length` of `size` events, not too many at once: they are read to know the last one.

@@ -124,7 +124,7 @@ class Listening:
         while True:
             begun = self._known(place)
             names = [keys.position, keys.listening, keys.starts, keys.recent, keys.history(begun, client)]
-            first = f"{after}-2" if after >= 0 else "-"
+            first = max(after + 1, 0)
             args: list[Any] = [place.lineage, begun, client, place.feed.retain, first, count]
             found = cast(list[Any], await self._events(keys=names, args=args))
             if found[0] == b"begun":
