@@ -135,6 +135,7 @@ def test_a_number_of_another_length_is_malformed(spark: SparkSession, format: st
 def test_json_is_one_whole_object_of_the_declared_types(spark: SparkSession) -> None:
     topic = App("movies").topic("ratings", value="movie_id long, rating double")
     good = [b'{"movie_id":1,"rating":2.5}', b' {"rating":3} ', b'{"movie_id":1,"more":[{}]}', b"{}"]
+    good += ['{"movie_id":1,"more":"\u00fc}"}'.encode(), b'{"movie_id":1,"more":{"rating":2}}', b' {"movie_id":1}']
     bad = [b"", b"{", b'{"movie_id":"x"}', b"{} {}", b"[]", b"1", b'{"movie_id":1}\xff', b'{"rating":NaN}', b"null"]
     bad += [
         b'{"movie_id":1},"z":2',
@@ -149,8 +150,20 @@ def test_json_is_one_whole_object_of_the_declared_types(spark: SparkSession) -> 
         b",{}",
         b"[{}]",
     ]
+    # A brace at the end, and no other.
+    bad += [
+        b"}",
+        b"null}",
+        b"5}",
+        b'"a"}',
+        b'[{"movie_id":1}',
+        b'{"movie_id":1,"more":"}',
+        b'{"movie_id":"x"}',
+        b"\xff}",
+    ]
+    bad += [b'{"movie_id":1,"more":"\xff"}']
     found = decode(spark, view_of(topic), [Record(value) for value in [*good, *bad, None]])
-    expected = [(1, 2.5), (None, 3.0), (1, None), (None, None)]
+    expected = [(1, 2.5), (None, 3.0), (1, None), (None, None), (1, None), (1, None), (1, None)]
     assert [(row.movie_id, row.rating) for row in found[: len(good)]] == expected
     assert [row[decoding.SKIPPED] for row in found] == [None] * len(good) + ["malformed"] * len(bad) + ["null-value"]
 
