@@ -12,9 +12,12 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
 
 import pytest
 
+from running import PATIENCE
 from tailrace.dev.data import opened
 from tailrace.dev.ports import free_port
 
@@ -34,21 +37,41 @@ class Dev:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self._lines = Queue[str | None]()
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
         self.text = ""
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
 
     def until(self, pattern: str) -> re.Match[str]:
         """Read until a line matches."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        deadline = time.monotonic() + PATIENCE
+        while (line := self._line(deadline)) is not None:
             self.text += line
             if (match := re.search(pattern, line)) is not None:
                 return match
         raise AssertionError(f"no {pattern!r} in:\n{self.text}")
 
+    def _line(self, deadline: float) -> str | None:
+        try:
+            return self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except Empty:
+            return None
+
     def ended(self) -> int:
         """Read to the end; the exit code."""
-        self.text += self._process.communicate(timeout=60)[0]
-        return self._process.returncode
+        code = self._process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        assert self._process.stdout is not None and not self._reader.is_alive()
+        self._process.stdout.close()
+        while not self._lines.empty():
+            self.text += self._lines.get() or ""
+        return code
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)

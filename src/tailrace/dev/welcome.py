@@ -16,7 +16,7 @@ PATIENCE = 15.0
 
 
 class Welcome:
-    """Looks for the first row of any view, and prints the URLs once: with its key, or with a hint after a while."""
+    """Looks for the first row of any view and prints the URLs with its key; until it is there, once, with a hint."""
 
     def __init__(self, app: App, redis: str, prefix: str, url: str, data: Data, screen: Screen) -> None:
         self._app = app
@@ -25,7 +25,7 @@ class Welcome:
         self._screen = screen
         self._store = Writer(redis, prefix)
         self._deadline = time.monotonic() + PATIENCE
-        self._said = False
+        self._hinted = self._said = False
 
     def look(self) -> None:
         """Print the URLs if it is time to; to be called again and again."""
@@ -33,20 +33,29 @@ class Welcome:
             return
         if (found := self._first_row()) is not None:
             view, key = found
-            row = f"{self._url}/views/{quote(view, safe='')}/{quote(key, safe='')}"
-            self._print(f"{view} is live", row)
-        elif time.monotonic() > self._deadline:
+            self._said = True
+            self._print(f"{view} is live", self._row(view, quote(key, safe="")))
+        elif not self._hinted and time.monotonic() > self._deadline:
             topics = ", ".join(sorted({s.name for s in self._app.topics}))
-            name = quote(self._app.outputs[0].name, safe="")
-            self._print(f"waiting for the first event on topic {topics}", f"{self._url}/views/{name}/KEY")
+            self._hinted = True
+            self._print(f"waiting for the first event on topic {topics}", self._place())
 
-    def _print(self, title: str, row: str) -> None:
-        self._said = True
+    def _place(self) -> list[tuple[str, str]]:
+        """Where a row will be or, in an app of feeds only, the events of a client."""
+        if self._app.views:
+            return self._row(self._app.views[0].name, "KEY")
+        name = quote(self._app.outputs[0].name, safe="")
+        return [("follow", f"{self._url}/feeds/{name}/CLIENT/events")]
+
+    def _row(self, view: str, key: str) -> list[tuple[str, str]]:
+        row = f"{self._url}/views/{quote(view, safe='')}/{key}"
+        return [("row", row), ("follow", f"{row}/events")]
+
+    def _print(self, title: str, place: list[tuple[str, str]]) -> None:
         self._screen.addresses(
             title,
             [
-                ("row", row),
-                ("follow", f"{row}/events"),
+                *place,
                 ("docs", f"{self._url}/docs"),
                 ("metrics", f"{self._url}/metrics"),
                 ("logs", str(self._data.logs)),
