@@ -9,7 +9,7 @@ import sys
 from confluent_kafka import Consumer, TopicPartition
 
 from oracle import rating_averages, read_topic
-from running import Tailrace, eventually
+from running import PATIENCE, Tailrace, eventually
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.backlog import MANY
 
@@ -56,7 +56,7 @@ def test_a_large_backlog_is_caught_up_then_live_and_lag_tools_see_it(tailrace: T
     # `tailrace status` says the same in words, and in JSON for machines.
     command = [sys.executable, "-m", "tailrace", "status", tailrace.app]
     command += ["--kafka", tailrace.broker.address, "--redis", tailrace.redis.url]
-    table = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    table = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
     assert tailrace.view in table and "live" in table
     told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
     (found,) = told["views"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oracle import changelog
-from running import MODULE, Tailrace, eventually
+from running import MODULE, PATIENCE, Tailrace, eventually
 from sse import Follower
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
@@ -32,7 +32,7 @@ def command(tailrace: Tailrace, name: str, *arguments: str) -> str:
     """What a command prints; it must succeed."""
     line = [sys.executable, "-m", "tailrace", name, tailrace.app, tailrace.view, *arguments]
     done = subprocess.run(
-        [*line, "--kafka", tailrace.broker.address], capture_output=True, text=True, timeout=60, check=False
+        [*line, "--kafka", tailrace.broker.address], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from running import PATIENCE
+
 GOOD = """
 from tailrace import App
 app = App("movies")
@@ -100,7 +102,7 @@ three = app.view("three", ratings.with_columns(raw="unhex('00')"), key="raw", co
 def check(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
     (directory / "movies.py").write_text(text)
     command = [sys.executable, "-m", "tailrace", "check", "movies:app"]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_a_good_app_passes(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_every_mistake_in_a_chain_of_steps_is_told_once_at_its_own_line(tmp_path
 
 def test_a_missing_module_is_told_in_one_line_without_starting_spark(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tailrace", "check", "nowhere:app"]
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert found.returncode == 1 and len(found.stderr.splitlines()) == 1 and "nowhere" in found.stderr
 
 
@@ -228,7 +230,7 @@ def test_a_good_app_is_told_with_mode_task_slots_and_columns(tmp_path: Path) -> 
 def test_explain_shows_what_a_view_reads_keeps_and_writes(tmp_path: Path) -> None:
     (tmp_path / "movies.py").write_text(EVERY_KIND)
     command = [sys.executable, "-m", "tailrace", "explain", "movies:app", "available"]
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (found.returncode, found.stderr) == (0, "")
     for part in ("join available", "products (table)", "stock (table)", "by product_id", "StateStoreSave", "max_by"):
         assert part in found.stdout, found.stdout

@@ -15,7 +15,7 @@ import redis as redis_client
 from access_tokens import SECRET, Socket, bearer, settings, token
 from gateway_process import GatewayProcess, Store, row
 from order_store import order_store
-from running import eventually
+from running import PATIENCE, eventually
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.keys import default_prefix
 
@@ -245,7 +245,7 @@ def test_auth_again_keeps_a_socket_open_and_looks_at_its_subscriptions_again(
 
 def revoke(redis: RedisServer, *flags: str) -> None:
     command = [sys.executable, "-m", "tailrace", "revoke", APP, "--redis", redis.url, *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert "revoked for" in done.stdout
 
 

@@ -13,7 +13,7 @@ import pytest
 from access_tokens import Socket, bearer, settings, token
 from feed_serving import FEED, FeedStore, begun
 from gateway_process import GatewayProcess
-from running import eventually
+from running import PATIENCE, eventually
 from tailrace.dev.redis_server import RedisServer
 
 OWN = {"feeds": {FEED: ["clients/{sub}", "teams/{teams}"]}}
@@ -98,7 +98,7 @@ def test_a_feed_ends_with_its_token_or_with_a_revocation_and_is_asked_for_anew(
     socket.say("subscribe", id="own", feed=FEED, client="clients/r1")
     socket.hear("ready")
     command = [sys.executable, "-m", "tailrace", "revoke", store.app, "--redis", redis_server.url, "--jti", "feed-1"]
-    subprocess.run(command, capture_output=True, timeout=60, check=True)
+    subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True)
     for tap in taps:
         assert tap.frame().data["reason"] == "unauthorized" and list(tap.rest()) == []
     assert socket.code() == 4401

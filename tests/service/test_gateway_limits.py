@@ -11,7 +11,7 @@ import pytest
 
 from access_tokens import Socket, bearer, settings, token
 from gateway_process import GatewayProcess, Store, row
-from running import eventually
+from running import PATIENCE, eventually
 from tailrace.dev.redis_server import RedisServer
 
 
@@ -140,7 +140,7 @@ def test_keys_and_bodies_are_so_long(narrow: GatewayProcess) -> None:
 
 def test_a_gateway_for_everyone_on_another_address_has_to_be_spelt_out(redis_server: RedisServer) -> None:
     command = [sys.executable, "-m", "tailrace", "gateway", "x", "--redis", redis_server.url, "--port", "0"]
-    done = subprocess.run([*command, "--host", "::"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*command, "--host", "::"], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1 and "--access off" in done.stderr and "Traceback" not in done.stderr
 
 

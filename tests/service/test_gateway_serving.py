@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from gateway_process import GatewayProcess, Store, row
-from running import eventually
+from running import PATIENCE, eventually
 from tailrace.catalog import Progress
 from tailrace.dev.redis_server import RedisServer
 
@@ -218,7 +218,7 @@ def test_ready_lists_every_partition(gateway: GatewayProcess, store: Store) -> N
 
 def test_a_port_in_use_is_a_clear_error(gateway: GatewayProcess, redis_server: RedisServer) -> None:
     command = [sys.executable, "-m", "tailrace", "gateway", "any-app", "--redis", redis_server.url]
-    ended = subprocess.run([*command, "--port", str(gateway.port)], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([*command, "--port", str(gateway.port)], capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 1
     assert f"--port: expected a free port on 127.0.0.1, got {gateway.port}" in ended.stderr
     assert "Traceback" not in ended.stderr

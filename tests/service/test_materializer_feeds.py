@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import redis
@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from feeding import FeedLog, gateway
+from hearing import heard_before
 from materializing import running
 from oracle import read_topic
 from running import eventually
@@ -57,13 +58,8 @@ def test_who_does_not_listen_has_nothing_stored_and_nothing_published(
         assert log.kept(url) == {b"ann": [b"0", b"1", b"2", b"3", b"4"]}
         assert not [name for name in cast(list[bytes], client.keys(log.prefix + "*")) if b"bob" in name]
         client.publish(log.prefix + ":end", "")
-        channels: set[bytes] = set()
-        while b":end" not in b" ".join(channels):
-            message: Any = heard.get_message(timeout=1)
-            channels.update([message["channel"]] if message else [])
-        assert channels - {catalog_key(log.prefix).encode(), f"{log.prefix}:end".encode()} == {
-            log.keys.channel(log.place.lineage, b"ann")
-        }
+        channels = {message["channel"] for message in heard_before(heard, f"{log.prefix}:end".encode())}
+        assert channels - {catalog_key(log.prefix).encode()} == {log.keys.channel(log.place.lineage, b"ann")}
 
 
 def test_a_replay_of_a_feed_that_is_not_ordered_adds_nothing_and_no_event_is_lost(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 
+from hearing import heard_before
 from materializing import Changelog, ready, running
 from running import eventually
 from tailrace.dev.broker import Broker
@@ -46,9 +47,8 @@ def published(listener: Any, log: Changelog, url: str) -> dict[bytes, list[int]]
     end = f"{log.prefix}:x:changes:lineage:end".encode()
     redis.Redis.from_url(url).publish(end, "")
     found: dict[bytes, list[int]] = defaultdict(list)
-    while (message := listener.get_message(timeout=10)) is None or message["channel"] != end:
-        if message is not None:
-            found[message["channel"].rpartition(b":")[2]].append(unpack(message["data"]).version)
+    for message in heard_before(listener, end):
+        found[message["channel"].rpartition(b":")[2]].append(unpack(message["data"]).version)
     return found
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from feed_model import FeedModel
+from hearing import heard_before
 from tailrace.catalog import CatalogFeed
 from tailrace.dev.redis_server import RedisServer
 from tailrace.event import Event
@@ -207,16 +208,11 @@ class FeedSteps(RuleBasedStateMachine):
         mark = self.keys.channels + b"mark"
         self.client.publish(cast(str, mark), b"")
         found: list[tuple[bytes, int, int]] = []
-        while True:
-            message: Any = self.heard.get_message(timeout=1)
-            if message is None:
-                # The confirmation of the subscription, or nothing yet.
-                continue
-            if message["channel"] == mark:
-                return found
+        for message in heard_before(self.heard, mark):
             client = message["channel"].removeprefix(self.keys.channel(LINEAGE, b""))
             told = heard(message["data"])
             found.append((client, told.before, told.event.offset))
+        return found
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from hearing import heard_before
 from store_model import Build, Model
 from tailrace.dev.redis_server import RedisServer
 from tailrace.record import MAX_NUMBER, Change
@@ -208,11 +209,7 @@ class StoreMachine(RuleBasedStateMachine):
         """What was published since the last call, which ends with a message of our own."""
         end = self.keys.channels + b"end"
         self.client.publish(cast(str, end), "")
-        found = []
-        while (message := self.listener.get_message(timeout=10)) is None or message["channel"] != end:
-            if message is not None:
-                found.append((message["channel"], message["data"]))
-        return found
+        return [(message["channel"], message["data"]) for message in heard_before(self.listener, end)]
 
 
 def _pack(change: Change) -> bytes:
