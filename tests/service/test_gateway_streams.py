@@ -136,7 +136,7 @@ def test_a_stream_that_is_deleted_ends_its_connections_and_its_record(gateways: 
     assert (frame.event, frame.data["reason"]) == ("close", "gone")
     assert command(first, "GET", stream).status_code == 404
     assert command(second, "DELETE", stream).status_code == 404
-    assert stream["id"] not in commands(streams)
+    eventually(lambda: stream["id"] not in commands(streams), "its record is gone, also behind a refresh")
 
 
 def test_a_stream_that_nobody_uses_expires_and_leaves_no_record(gateways: Pair, streams: Streams) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from tailrace.commands import Command
@@ -38,9 +39,13 @@ class Commanding:
         """Write that a stream has ended; raises as `write`."""
         await self._put(stream, None)
 
-    def later(self, stream: str, command: Command | None) -> None:
-        """Write a command, or that a stream has ended, and wait for nothing: the next one makes up for a failure."""
-        task = asyncio.create_task(self._try(stream, command))
+    def later(self, stream: str, command: Command | None, ended: Callable[[], Awaitable[bool]] | None = None) -> None:
+        """Write a command, or that a stream has ended, and wait for nothing: the next one makes up for a failure.
+
+        Where the stream has `ended` when the command is written, the command may stand behind its end: that is
+        written again.
+        """
+        task = asyncio.create_task(self._try(stream, command, ended))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -50,9 +55,11 @@ class Commanding:
         if self._writer is not None:
             await self._writer.close()
 
-    async def _try(self, stream: str, command: Command | None) -> None:
+    async def _try(self, stream: str, command: Command | None, ended: Callable[[], Awaitable[bool]] | None) -> None:
         try:
             await self._put(stream, None if command is None else command.encode())
+            if ended is not None and await ended():
+                await self._put(stream, None)
         except Problem as problem:
             log.warning("command=unwritten stream=%s error=%r", stream, problem.body.get("got"))
 

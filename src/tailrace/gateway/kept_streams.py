@@ -95,6 +95,8 @@ class KeptStreams:
             kept = await self._found(id)
             await self._commanding.end(id)
             if await self.store.put(id, kept.revision, None, _decoded(id, kept).ttl * 1000):
+                # Once more, behind a refresh that another gateway has written since and that was looked at too early.
+                self._commanding.later(id, None)
                 return
         raise unavailable("busy stream", "Ask again: others were changing the stream at the same time.", stream=id)
 
@@ -110,8 +112,15 @@ class KeptStreams:
             stream = replace(_decoded(stream.id, kept), expires=_expires(stream.ttl))
         self._watch(stream.id, stream.ttl)
         if command:
-            self._commanding.later(stream.id, Command("refresh", stream))
+            self._commanding.later(stream.id, Command("refresh", stream), lambda: self._has_ended(stream.id))
         return stream
+
+    async def _has_ended(self, id: str) -> bool:
+        try:
+            kept = await self.store.get(id)
+        except Unavailable:
+            return False
+        return kept is not None and kept.text is None
 
     async def tend(self) -> None:
         """Write the end of streams whose time has passed."""
