@@ -8,7 +8,6 @@ or header that is not what was declared is null. Every format is a native Spark 
 from __future__ import annotations
 
 import json
-import secrets
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +17,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     DataType,
     DoubleType,
@@ -31,7 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tailrace.pipeline import wire
+from tailrace.pipeline import functions, wire
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.wrapping import MARK, wrapped
 from tailrace.pipeline.writers import Writers
@@ -42,10 +40,6 @@ SKIPPED = "__skipped"
 # The record as it came, where it is carried along.
 RAW = "__raw"
 _PARSED = "__parsed"
-_VALUE = "__value"
-# Names that no data has: they are made up anew by every process.
-_NONCE = f"__{secrets.token_hex(8)}"
-_CORRUPT = f"__corrupt_{secrets.token_hex(8)}"
 _NAMES = "__header_names"
 _VALUES = "__header_values"
 TIMESTAMP = "_timestamp"
@@ -61,12 +55,6 @@ PLAIN_TYPES: dict[str, DataType] = {
     "bytes": BinaryType(),
 }
 
-_JSON = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _CORRUPT,
-    "allowNonNumericNumbers": "false",
-    "allowSingleQuotes": "false",
-}
 HEADERS = "array<struct<key:string,value:binary>>"
 _PERMISSIVE = {"mode": "PERMISSIVE"}
 
@@ -195,10 +183,10 @@ def decode(
     parsed = listed.select(
         "value", *carried, *_metadata(topic, schemas), _parse(schemas, topic, lenient).alias(_PARSED)
     )
-    parsed = parsed.withColumn(_VALUE, _value(schemas, topic, lenient))
+    value = _value(topic)
     reason = F.when(F.col("value").isNull(), NULL_VALUE).when(_malformed(schema, topic), MALFORMED)
     return parsed.select(
-        *(F.col(_VALUE).getField(name).alias(name) for name in schema.fieldNames()),
+        *(value.getField(name).alias(name) for name in schema.fieldNames()),
         *metadata_schema(schemas.key).fieldNames(),
         reason.alias(SKIPPED),
         *([RAW] if raw else []),
@@ -206,58 +194,18 @@ def decode(
 
 
 def _parse(schemas: Schemas, topic: Topic, lenient: bool) -> Column:
-    """A struct whose `value` holds the fields; `_malformed` knows what else is in it. For JSON see `_json_value`."""
-    schema = schemas.value
+    """The fields of the value; of Avro, a struct whose `value` holds them, and what `_malformed` looks at."""
     if topic.format == "json":
-        return F.when(~_flat(F.col("value")), _wrapped_json(F.col("value"), schema, lenient))
+        return functions.json(F.col("value"), schemas.value, lenient=lenient)
     if topic.format == "avro":
         return _avro(F.col("value"), avro_schema(topic), schemas.value_writers)
-    (name,) = schema.fieldNames()
-    return F.struct(F.struct(_plain(F.col("value"), topic.format).alias(name)).alias("value"))
+    (name,) = schemas.value.fieldNames()
+    return F.struct(_plain(F.col("value"), topic.format).alias(name))
 
 
-def _value(schemas: Schemas, topic: Topic, lenient: bool) -> Column:
+def _value(topic: Topic) -> Column:
     """The fields of the value, in what was parsed."""
-    if topic.format == "json":
-        return _json_value(F.col("value"), F.col(_PARSED), schemas.value, lenient)
-    return F.col(_PARSED).getField("value")
-
-
-def _flat(data: Column) -> Column:
-    """Whether JSON holds no object but itself, if it is one, and nothing but ASCII: its first brace is its last byte.
-
-    Spark's parser stops after the first JSON value, and so takes `{"a":1} b` for `{"a":1}`. Here nothing can follow,
-    and the value is parsed as it is, which costs least. Characters are counted, and then bytes.
-    """
-    text = data.cast("string")
-    return F.instr(text, "}") == F.octet_length(text)
-
-
-def _wrapped_json(data: Column, schema: StructType, lenient: bool = False) -> Column:
-    """The value as the first of two elements: whatever follows it makes another number of elements or another field."""
-    text = F.concat(F.lit(f'{{"{_NONCE}":['), data.cast("string"), F.lit(f',{{"{_CORRUPT}":"{_NONCE}"}}]}}'))
-    wrapper = StructType([StructField(_NONCE, ArrayType(_marked(schema))), StructField(_CORRUPT, StringType())])
-    return F.from_json(text, wrapper, _json_options(lenient))
-
-
-def _json_value(data: Column, wrapped: Column, schema: StructType, lenient: bool = False) -> Column:
-    """The fields of the value, and null in `_CORRUPT`; of a malformed one it is null, or what is in `_CORRUPT` is not.
-
-    `wrapped` need not be there where the data is flat.
-    """
-    elements = wrapped.getField(_NONCE)
-    last = F.get(elements, F.lit(1)).getField(_CORRUPT)
-    whole = (F.size(elements) == 2) & last.eqNullSafe(F.lit(_NONCE)) & wrapped.getField(_CORRUPT).isNull()
-    alone = F.from_json(data.cast("string"), _marked(schema), _json_options(lenient))
-    return F.when(_flat(data), alone).when(whole, F.get(elements, F.lit(0)))
-
-
-def _marked(schema: StructType) -> StructType:
-    return StructType([*schema.fields, StructField(_CORRUPT, StringType())])
-
-
-def _json_options(lenient: bool) -> dict[str, str]:
-    return {**_JSON, "allowNonNumericNumbers": "true"} if lenient else _JSON
+    return F.col(_PARSED).getField("value") if topic.format == "avro" else F.col(_PARSED)
 
 
 def _avro(data: Column, schema: object, writers: Writers | None) -> Column:
@@ -274,9 +222,9 @@ def _avro(data: Column, schema: object, writers: Writers | None) -> Column:
 
 
 def _malformed(schema: StructType, topic: Topic) -> Column:
-    value = F.col(_VALUE)
+    value = _value(topic)
     if topic.format == "json":
-        return _malformed_json(F.col("value"), value)
+        return value.isNull()
     if topic.format == "avro":
         malformed = _malformed_avro(F.col(_PARSED))
         for field in schema.fields:
@@ -287,10 +235,6 @@ def _malformed(schema: StructType, topic: Topic) -> Column:
     return value.getField(name).isNull()
 
 
-def _malformed_json(data: Column, value: Column) -> Column:
-    return value.isNull() | value.getField(_CORRUPT).isNotNull() | ~F.is_valid_utf8(data.cast("string"))
-
-
 def _malformed_avro(parsed: Column) -> Column:
     return ~parsed.getField("whole").eqNullSafe(F.lit(MARK))
 
@@ -299,9 +243,7 @@ def _key(topic: Topic, schemas: Schemas) -> Column:
     """The record key, null where it is not what was declared."""
     data, type = F.col("key"), schemas.key
     if topic.key_format == "json" and isinstance(type, StructType):
-        value = _json_value(data, _wrapped_json(data, type), type)
-        fields = F.struct(*(value.getField(name).alias(name) for name in type.fieldNames()))
-        return F.when(~_malformed_json(data, value), fields)
+        return functions.json(data, type)
     if topic.key_format == "avro":
         parsed = _avro(data, avro_key_schema(topic), schemas.key_writers)
         value = F.when(~_malformed_avro(parsed), parsed.getField("value"))

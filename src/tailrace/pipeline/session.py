@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.errors import InstallError, SparkDied, TooFewSlots
 from tailrace.pipeline.collector import collector
+from tailrace.pipeline.functions import CATALOG, install
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -84,19 +87,19 @@ def start_session(
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     builder = SparkSession.Builder().master(master or f"local[{slots}]").appName(f"tailrace {app}")
-    for name, value in {**SETTINGS, **({} if master else _LOCAL)}.items():
+    for name, value in {**SETTINGS, **CATALOG, **({} if master else _LOCAL)}.items():
         builder = builder.config(name, value)
     builder = builder.config("spark.sql.shuffle.partitions", str(state_partitions))
     java = [f"-Dorg.apache.avro.limits.{what}.maxLength={_LONGEST}" for what in ("string", "bytes", "collectionItems")]
     java += [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *collector(os.environ)]
+    classes = _directory_for_classes(scratch)
     if scratch is not None:
         os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
         java.append(f'"-Djava.io.tmpdir={scratch}"')
     builder = builder.config("spark.driver.extraJavaOptions", " ".join(java))
-    if jars:
-        builder = builder.config("spark.driver.extraClassPath", os.pathsep.join(str(jar) for jar in jars))
-        if master:
-            builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
+    builder = builder.config("spark.driver.extraClassPath", os.pathsep.join(str(path) for path in (*jars, classes)))
+    if jars and master:
+        builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
     try:
         with _kept_off_terminal() if quiet else nullcontext():
             session = builder.getOrCreate()
@@ -106,7 +109,19 @@ def start_session(
         raise InstallError(f"Spark did not start: {error.java_exception.getMessage()}") from None
     if master:
         _require_slots(session, slots, master)
+    install(session, classes, executors=bool(master))
     return session
+
+
+def _directory_for_classes(scratch: Path | None) -> Path:
+    """A directory for a class path that lasts as long as the session."""
+    if scratch is None or os.pathsep in str(scratch):
+        classes = Path(tempfile.mkdtemp(prefix="tailrace-classes-"))
+        atexit.register(shutil.rmtree, classes, ignore_errors=True)
+    else:
+        classes = scratch / "classes"
+        classes.mkdir(exist_ok=True)
+    return classes
 
 
 def _require_slots(session: SparkSession, slots: int, master: str) -> None:

@@ -1,0 +1,213 @@
+package tailrace;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.io.ContentReference;
+import com.fasterxml.jackson.core.io.IOContext;
+import com.fasterxml.jackson.core.json.UTF8StreamJsonParser;
+import com.fasterxml.jackson.core.sym.ByteQuadsCanonicalizer;
+import java.io.IOException;
+import java.io.Serializable;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.json.JSONOptions;
+import org.apache.spark.sql.catalyst.json.JacksonParser;
+import org.apache.spark.sql.catalyst.util.BadRecordException;
+import org.apache.spark.sql.connector.catalog.FunctionCatalog;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.functions.BoundFunction;
+import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
+import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.unsafe.Platform;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.collection.Iterator;
+import scala.collection.immutable.Map;
+import scala.collection.immutable.Map$;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.AbstractFunction2;
+
+/**
+ * tailrace.json(bytes, null of a struct type): the fields of one JSON object, or null where the bytes are anything but exactly
+ * one object in UTF-8 whose fields have the types of the struct.
+ *
+ * <p>Spark's from_json stops after the first value, and reads bytes through an 8 KB buffer that it makes for each. Here the
+ * same converters read straight from the record's bytes, and whatever follows the object is seen. Spark's whole-stage code calls
+ * `invoke` with its own types, so that no row is copied.
+ *
+ * <p>The compiler is the one that Spark carries: no lambdas, no diamonds. One instance serves one task.
+ */
+public final class Json implements ScalarFunction, Serializable {
+    private final StructType schema;
+    private final boolean lenient;
+    private transient Reader reader;
+
+    public Json(StructType schema, boolean lenient) {
+        this.schema = schema;
+        this.lenient = lenient;
+    }
+
+    public InternalRow invoke(byte[] data, InternalRow ignored) {
+        if (data == null) {
+            return null;
+        }
+        if (reader == null) {
+            reader = new Reader(schema, lenient);
+        }
+        // Strings that nobody has declared are passed over without a look at their bytes.
+        return UTF8String.fromBytes(data).isValid() ? reader.read(data) : null;
+    }
+
+    public DataType[] inputTypes() {
+        return new DataType[] {DataTypes.BinaryType, schema};
+    }
+
+    public DataType resultType() {
+        return schema;
+    }
+
+    public String name() {
+        return lenient ? "lenient_json" : "json";
+    }
+
+    public String canonicalName() {
+        return "tailrace." + name() + " " + schema.json();
+    }
+
+    public String toString() {
+        return "tailrace." + name();
+    }
+
+    public boolean equals(Object other) {
+        return other instanceof Json && canonicalName().equals(((Json) other).canonicalName());
+    }
+
+    public int hashCode() {
+        return canonicalName().hashCode();
+    }
+
+    /** Spark's own converters from JSON to a row, on bytes; notes whether anything follows a value. */
+    private static final class Reader extends AbstractFunction2 {
+        private final JacksonParser converters;
+        private final Factory factory;
+        private final Text text = new Text();
+        boolean followed;
+
+        Reader(StructType schema, boolean lenient) {
+            Map settings = Map$.MODULE$.empty();
+            settings = (Map) settings.updated("allowSingleQuotes", "false");
+            // Spark itself writes NaN and infinity, for which JSON has no number.
+            settings = (Map) settings.updated("allowNonNumericNumbers", String.valueOf(lenient));
+            JSONOptions options = new JSONOptions(settings, "UTC", "");
+            converters = new JacksonParser(schema, options, false, (Seq) Nil$.MODULE$);
+            factory = new Factory(options.buildJsonFactory(), this);
+        }
+
+        InternalRow read(byte[] data) {
+            followed = false;
+            try {
+                Iterator rows = converters.parse(data, this, text).iterator();
+                InternalRow row = rows.hasNext() ? (InternalRow) rows.next() : null;
+                return followed ? null : row;
+            } catch (Exception error) {
+                if (!(error instanceof BadRecordException)) {
+                    Platform.throwException(error);
+                }
+                return null;
+            }
+        }
+
+        /** What the converters read from. */
+        public Object apply(Object ignored, Object data) {
+            return factory.over((byte[]) data);
+        }
+    }
+
+    /** A bad record as text, for an error that nobody sees. */
+    private static final class Text extends AbstractFunction1 {
+        public Object apply(Object data) {
+            return UTF8String.EMPTY_UTF8;
+        }
+    }
+
+    /** Makes parsers with the settings of another factory; they take bytes for UTF-8 and nothing else. */
+    private static final class Factory extends JsonFactory {
+        private final Reader reader;
+
+        Factory(JsonFactory like, Reader reader) {
+            super(like, null);
+            this.reader = reader;
+        }
+
+        JsonParser over(byte[] data) {
+            // Where the source is known, a value that is taken as text keeps its white space: here it is compact.
+            IOContext context = _createContext(ContentReference.unknown(), false);
+            ByteQuadsCanonicalizer names = _byteSymbolCanonicalizer.makeChild(_factoryFeatures);
+            return new Whole(reader, context, _parserFeatures, names, data);
+        }
+    }
+
+    /** A parser that tells its reader what is left when it is closed. */
+    private static final class Whole extends UTF8StreamJsonParser {
+        private final Reader reader;
+
+        Whole(Reader reader, IOContext context, int features, ByteQuadsCanonicalizer names, byte[] data) {
+            super(context, features, null, null, names, data, 0, data.length, 0, false);
+            this.reader = reader;
+        }
+
+        public void close() throws IOException {
+            for (int at = _inputPtr; at < _inputEnd && !reader.followed; at++) {
+                byte it = _inputBuffer[at];
+                reader.followed = it != ' ' && it != '\n' && it != '\r' && it != '\t';
+            }
+            super.close();
+        }
+    }
+
+    /** Where Spark looks functions up by name. */
+    public static final class Functions implements FunctionCatalog {
+        private String name;
+
+        public void initialize(String name, CaseInsensitiveStringMap options) {
+            this.name = name;
+        }
+
+        public String name() {
+            return name;
+        }
+
+        public Identifier[] listFunctions(String[] namespace) {
+            return new Identifier[0];
+        }
+
+        public UnboundFunction loadFunction(Identifier function) {
+            return new Unbound(function.name().equals("lenient_json"));
+        }
+    }
+
+    private static final class Unbound implements UnboundFunction {
+        private final boolean lenient;
+
+        Unbound(boolean lenient) {
+            this.lenient = lenient;
+        }
+
+        public BoundFunction bind(StructType types) {
+            // JSON may lack any field, also one that must not be null.
+            return new Json((StructType) types.fields()[1].dataType().asNullable(), lenient);
+        }
+
+        public String name() {
+            return lenient ? "lenient_json" : "json";
+        }
+
+        public String description() {
+            return "the fields of exactly one JSON object";
+        }
+    }
+}

@@ -1,0 +1,88 @@
+"""Functions of our own in Spark's JVM."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tailrace.pipeline import functions
+
+ON_A_CLUSTER = """
+from pyspark.sql import functions as F
+from tailrace.pipeline import functions
+from tailrace.pipeline.session import start_session
+session = start_session("functions", slots=1, state_partitions=1, jars=(), quiet=True, master="local-cluster[1,1,1024]")
+schema = session.createDataFrame([], "n long").schema
+texts = session.range(4).repartition(2).select(F.concat(F.lit('{"n":'), "id", F.lit("}")).cast("binary").alias("text"))
+found = texts.select(functions.json(F.col("text"), schema).alias("it"))
+print("sum", found.agg(F.sum("it.n")).collect()[0][0])
+session.stop()
+"""
+
+
+def read(spark: SparkSession, ddl: str, *texts: bytes, lenient: bool = False) -> list[Row | None]:
+    schema = schema_of(spark, ddl)
+    given = spark.createDataFrame([(number, bytearray(text)) for number, text in enumerate(texts)], "n int, it binary")
+    found = given.select("n", functions.json(F.col("it"), schema, lenient=lenient).alias("it"))
+    return [row.it for row in found.orderBy("n").collect()]
+
+
+def schema_of(spark: SparkSession, ddl: str) -> StructType:
+    return spark.createDataFrame([], ddl).schema
+
+
+def test_a_cluster_has_the_functions_on_its_executors(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ON_A_CLUSTER]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
+    assert "sum 6" in done.stdout, done.stderr
+
+
+def test_a_directory_that_no_class_path_can_hold_is_left_aside(tmp_path: Path) -> None:
+    scratch = tmp_path / "check:points"
+    scratch.mkdir()
+    here = f"scratch=__import__('pathlib').Path({str(scratch)!r})"
+    program = ON_A_CLUSTER.replace('master="local-cluster[1,1,1024]"', here)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    assert "sum 6" in done.stdout, done.stderr
+
+
+def test_a_value_that_is_taken_as_text_is_compact(spark: SparkSession) -> None:
+    texts = (b'{"it": { "a" : [ 1 , "\xc3\xbc" ] } }', b'{"it": 1.50}', b'{"it":"a b"}', b'{"it":null}')
+    assert [row and row.it for row in read(spark, "it string", *texts)] == ['{"a":[1,"ü"]}', "1.5", "a b", None]
+
+
+def test_a_field_that_must_not_be_null_may_be_missing(spark: SparkSession) -> None:
+    assert read(spark, "a long not null, b struct<c: int not null> not null", b"{}", b'{"a":1,"b":{}}') == [
+        Row(a=None, b=None),
+        Row(a=1, b=Row(c=None)),
+    ]
+
+
+def test_what_spark_writes_for_numbers_without_a_name_in_json_is_read_only_where_asked(spark: SparkSession) -> None:
+    assert read(spark, "it double", b'{"it":NaN}') == [None]
+    (row,) = read(spark, "it double", b'{"it":NaN}', lenient=True)
+    assert row is not None and row.it != row.it
+
+
+def test_other_encodings_are_no_json(spark: SparkSession) -> None:
+    texts = ['{"it":1}'.encode(name) for name in ("utf-16-be", "utf-16-le", "utf-32-be", "utf-8-sig")]
+    assert read(spark, "it long", *texts) == [None] * 4
+
+
+def test_json_is_nested_as_deep_as_spark_allows_and_no_deeper(spark: SparkSession) -> None:
+    deep = [b'{"more":' + b"[" * depth + b"]" * depth + b',"it":1}' for depth in (900, 1100, 100_000)]
+    assert [row and row.it for row in read(spark, "it long", *deep)] == [1, None, None]
+
+
+def test_a_plan_names_the_function_and_takes_two_of_one_schema_for_the_same(spark: SparkSession) -> None:
+    schema = schema_of(spark, "a long, b long")
+    one, same, other = (functions.json(F.col("it"), it) for it in (schema, schema, schema_of(spark, "a long")))
+    given = spark.createDataFrame([(bytearray(b"{}"),)], "it binary")
+    plans = [given.select(column.alias("x"))._jdf.queryExecution().analyzed() for column in (one, same, other)]
+    assert "tailrace.json" in str(plans[0].toString())
+    assert [plans[0].sameResult(plan) for plan in plans[1:]] == [True, False]
