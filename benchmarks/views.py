@@ -57,6 +57,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"some of {','.join(KINDS)}")
     parser.add_argument("--contenders", default=",".join(CONTENDERS), help=f"some of {','.join(CONTENDERS)}")
     parser.add_argument("--phases", default=",".join(PHASES), help=f"some of {','.join(PHASES)}")
+    parser.add_argument("--modes", default=",".join(FIGURES), help=f"of a backlog, some of {','.join(FIGURES)}")
     parser.add_argument("--rate", type=float, default=50, help="events per second for latency (50)")
     parser.add_argument("--seconds", type=float, help="length of the measured latency part of a round (130)")
     parser.add_argument("--records", type=int, help="records of a backlog (4,000,000); a burst has an eighth")
@@ -92,6 +93,7 @@ def run(flags: argparse.Namespace) -> int:
                 place=flags.logs.absolute() if flags.logs is not None else place / "runs",
                 classes=classes,
                 interval=interval,
+                modes=chosen["modes"],
                 rounds=flags.rounds or (1 if flags.quick else 2),
             )
             result = {kind: bench.measure(kind, chosen["contenders"], chosen["phases"]) for kind in chosen["kinds"]}
@@ -106,11 +108,19 @@ class Bench:
     """Runs the contenders of a kind in turns and gathers their figures."""
 
     def __init__(
-        self, console: Console, trial: Trial, *, place: Path, classes: Path | None, interval: float, rounds: int
+        self,
+        console: Console,
+        trial: Trial,
+        *,
+        place: Path,
+        classes: Path | None,
+        interval: float,
+        modes: list[str],
+        rounds: int,
     ) -> None:
         self.failed = 0
         self._console, self._trial, self._place, self._classes = console, trial, place, classes
-        self._interval, self._rounds = interval, rounds
+        self._interval, self._modes, self._rounds = interval, modes, rounds
 
     def measure(self, kind: str, names: list[str], phases: list[str]) -> dict[str, Any]:
         """The figures of one kind by contender, and the ratios."""
@@ -134,7 +144,7 @@ class Bench:
             self._trial.preload(source, prefix)
             for number in range(self._rounds):
                 for name, mode in BACKLOG:
-                    if name in names:
+                    if name in names and mode in self._modes:
                         assignment = self._assignment(kind, name, mode, f"{mode}{number}")
                         assignment = replace(assignment, prefix=prefix, rehearsal=mode != REAL_TIME)
                         if (got := self._try(name, assignment, source, backlog=True)) is not None:
@@ -207,7 +217,12 @@ def _some(text: str, allowed: tuple[str, ...]) -> list[str]:
     return found
 
 
-_CHOICES: dict[str, tuple[str, ...]] = {"kinds": tuple(KINDS), "contenders": CONTENDERS, "phases": PHASES}
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "kinds": tuple(KINDS),
+    "contenders": CONTENDERS,
+    "phases": PHASES,
+    "modes": tuple(FIGURES),
+}
 
 
 def _undeclarable(assignment: Assignment) -> str | None:

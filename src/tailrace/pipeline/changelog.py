@@ -13,7 +13,7 @@ from tailrace.pipeline import decoding, events
 from tailrace.pipeline.builds import Build
 from tailrace.pipeline.decoding import TIMESTAMP
 from tailrace.pipeline.plan import Decoded, rows_of
-from tailrace.pipeline.reading import RowTypes, read, readings
+from tailrace.pipeline.reading import RowTypes, looks_at_headers, read, readings
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.rows import EXPIRES, PARTITION, PRESENT, VERSION
 from tailrace.views import Feed, View
@@ -77,6 +77,7 @@ def changelog_frame(
             starts=build.starts.get(reading.topic.name),
             newest=rehearsal,
             at_most=CATCH_UP_BATCH if batches else None,
+            headers=looks_at_headers(output, reading),
         )
         decoded = events.decode(records, decoding.schemas(session, reading.topic, reach.registered), reading)
         sources.append(Decoded(alias, reading, decoded))

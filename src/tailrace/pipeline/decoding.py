@@ -174,7 +174,9 @@ def decode(
     """
     # Projections upon each other: what is computed once in one is used many times in the next. Spark leaves out what
     # nobody uses, such as the headers of most views.
-    newest_first = F.reverse(F.coalesce(F.col("headers"), F.array().cast(HEADERS)))
+    # A source that nobody wants headers of has no column for them.
+    given = F.col("headers") if "headers" in records.columns else F.lit(None).cast(HEADERS)
+    newest_first = F.reverse(F.coalesce(given, F.array().cast(HEADERS)))
     listed = records.withColumns(
         {_NAMES: newest_first.getField("key"), _VALUES: newest_first.getField("value")},
     )

@@ -14,6 +14,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from pyspark.errors import PySparkException
@@ -210,7 +211,11 @@ class Query:
         return survey
 
     def _fail(self, text: str) -> None:
-        self._query = None
+        if self._query is not None:
+            # Where only a question about it has failed, it still runs, and nobody would watch it.
+            with suppress(PySparkException):
+                self._query.stop()
+            self._query = None
         self._failure = text.splitlines()[0] if text else "unknown"
         self.restarts += 1
         if self.task.learn(text):

@@ -17,12 +17,15 @@ from pyspark.sql.types import DataType, StructType
 
 from tailrace.catalog import Column as CatalogColumn
 from tailrace.pipeline.registered import Registered
-from tailrace.topics import Table, Topic
+from tailrace.topics import Dedupe, Table, Topic, Where
 from tailrace.views import Changelog, Feed, Source, View
 
 # After each fetch of a micro-batch Spark asks where the partition begins and ends, and throws away what was fetched and
 # not taken: so a fetch is large, and taken whole.
 _FETCHED_WHOLE = {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024)}
+
+# The column of metadata that holds the headers.
+HEADERS = "_headers"
 
 # The types of a view's columns, key columns first.
 RowTypes = Mapping[str, tuple[CatalogColumn, ...]]
@@ -87,14 +90,16 @@ def read(
     starts: Mapping[str, int] | None = None,
     newest: bool = False,
     at_most: int | None = None,
+    headers: bool = True,
 ) -> DataFrame:
     """The records of a topic, from the earliest on, from offsets by partition, or only those still to come.
 
     at_most: how many a micro-batch takes; real-time mode knows no such limit.
+    headers: with those of each record; Spark would convert them also where nobody looks at them.
     """
     start = "latest" if newest else json.dumps({topic: starts}) if starts else "earliest"
     source = session.readStream.format("kafka").options(**_source_options(servers, topic, group))
-    source = source.option("startingOffsets", start)
+    source = source.option("startingOffsets", start).option("includeHeaders", headers)
     if at_most is not None:
         source = source.options(**_FETCHED_WHOLE).option("maxOffsetsPerTrigger", at_most)
     return source.load()
@@ -105,6 +110,7 @@ def read_between(
 ) -> DataFrame:
     """The records of a topic from the first offsets on, up to and without the second; each has all partitions."""
     source = session.read.format("kafka").options(**_source_options(servers, topic, group), **_FETCHED_WHOLE)
+    source = source.option("includeHeaders", True)
     for name, offsets in (("startingOffsets", starts), ("endingOffsets", ends)):
         source = source.option(name, json.dumps({topic: {str(p): offset for p, offset in offsets.items()}}))
     return source.load()
@@ -118,8 +124,21 @@ def _source_options(servers: str, topic: str, group: str) -> dict[str, str]:
         # Lost records are found and told by the pipeline itself; here they would end the query at every start.
         "failOnDataLoss": "false",
         "groupIdPrefix": group,
-        "includeHeaders": "true",
     }
+
+
+def looks_at_headers(output: View | Feed, reading: Reading) -> bool:
+    """Whether a view or feed may look at the headers of a source; of what is declared as functions nothing is known."""
+    if reading.ranked or output.transform is not None or callable(output.columns):
+        return True
+    texts = [reading.topic.expect or "", *(output.columns or {}).values()]
+    for step in reading.topic.steps:
+        if isinstance(step, Dedupe):
+            texts.append(HEADERS if step.header is not None else "")
+        else:
+            texts += [step.condition] if isinstance(step, Where) else [sql for _, sql in step.columns]
+    # With case: so are column names compared.
+    return any(HEADERS in text for text in texts)
 
 
 def key_columns(reading: Reading, type: DataType) -> dict[str, Column]:
@@ -140,5 +159,5 @@ def order(reading: Reading) -> Column:
     if not reading.ranked:
         return F.col("_offset") + 1
     # Versions of one generation stay below 2^40; generations come before them.
-    generation, version = (F.col("_headers").getItem(name).cast("bigint") for name in ("g", "v"))
+    generation, version = (F.col(HEADERS).getItem(name).cast("bigint") for name in ("g", "v"))
     return F.coalesce(generation * F.lit(1 << 40) + version, F.lit(0)) + 1
