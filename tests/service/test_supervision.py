@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import Producer
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -55,6 +56,41 @@ def test_a_live_query_goes_on_while_the_brokers_do_not_say_how_far_it_is_behind(
             query.watch()
         assert query.restarts == 0
         assert query.progress.offsets == {topic: {"0": 2}}
+    finally:
+        query.stop()
+
+
+def test_a_query_that_can_not_be_asked_does_not_run_on_unwatched(
+    broker: Broker, spark: SparkSession, fresh: str, tmp_path: Path
+) -> None:
+    topic = f"t-{fresh}"
+    Topics(broker.address).create(topic, partitions=1, replication=1, config={})
+    producer = Producer({"bootstrap.servers": broker.address})
+    answers = True
+
+    def writer(_: str) -> DataStreamWriter:
+        records = read(spark, broker.address, topic, f"g-{fresh}")
+        return records.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).queryName(topic)
+
+    def report(progress: Progress) -> None:
+        if progress.batch == 0 and progress.mode == LIVE and not answers:
+            raise PySparkException("no answer")
+
+    def running() -> bool:
+        return any(one.name == topic for one in spark.streams.active)
+
+    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", {topic: 1})
+    query = Query(task, Progress(topic, 1, -1, 0), report)
+    try:
+        watched(query, lambda: query.started, "the query starts")
+        answers = False
+        producer.produce(topic, b"1")
+        assert producer.flush(30) == 0
+        watched(query, lambda: query.restarts == 1, "a batch ends, and can't be told")
+        assert not running()
+        answers = True
+        watched(query, lambda: not query.reasons(), "the query is started again")
+        assert running()
     finally:
         query.stop()
 

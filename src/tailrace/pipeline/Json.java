@@ -83,11 +83,11 @@ public final class Json implements ScalarFunction, Serializable {
     }
 
     public boolean equals(Object other) {
-        return other instanceof Json && canonicalName().equals(((Json) other).canonicalName());
+        return other instanceof Json && lenient == ((Json) other).lenient && schema.equals(((Json) other).schema);
     }
 
     public int hashCode() {
-        return canonicalName().hashCode();
+        return schema.hashCode();
     }
 
     /** Spark's own converters from JSON to a row, on bytes; notes whether anything follows a value. */
