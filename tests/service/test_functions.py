@@ -12,16 +12,23 @@ from pyspark.sql.types import StructType
 
 from tailrace.pipeline import functions
 
-ON_A_CLUSTER = """
+UNDER_A_COLON = """
+import sys
+from pathlib import Path
 from pyspark.sql import functions as F
 from tailrace.pipeline import functions
 from tailrace.pipeline.session import start_session
-session = start_session("functions", slots=1, state_partitions=1, jars=(), quiet=True, master="local-cluster[1,1,1024]")
+session = start_session("functions", slots=1, state_partitions=1, jars=(), quiet=True, scratch=Path(sys.argv[1]))
 schema = session.createDataFrame([], "n long").schema
-texts = session.range(4).repartition(2).select(F.concat(F.lit('{"n":'), "id", F.lit("}")).cast("binary").alias("text"))
-found = texts.select(functions.json(F.col("text"), schema).alias("it"))
-print("sum", found.agg(F.sum("it.n")).collect()[0][0])
-session.stop()
+print(session.range(1).select(functions.json(F.lit('{"n":7}').cast("binary"), schema).alias("it")).collect())
+"""
+IN_A_SESSION_OF_THE_USER = """
+from pyspark.sql import SparkSession
+SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+from tailrace import App, testing
+app = App("shop")
+view = app.view("counts", app.topic("events", value="id long"), key="id", columns={"n": "count(*)"})
+print(testing.rows(view, {"events": [{"id": 7}, {"id": 7}]}))
 """
 
 
@@ -36,19 +43,19 @@ def schema_of(spark: SparkSession, ddl: str) -> StructType:
     return spark.createDataFrame([], ddl).schema
 
 
-def test_a_cluster_has_the_functions_on_its_executors(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", ON_A_CLUSTER]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
-    assert "sum 6" in done.stdout, done.stderr
-
-
 def test_a_directory_that_no_class_path_can_hold_is_left_aside(tmp_path: Path) -> None:
     scratch = tmp_path / "check:points"
     scratch.mkdir()
-    here = f"scratch=__import__('pathlib').Path({str(scratch)!r})"
-    program = ON_A_CLUSTER.replace('master="local-cluster[1,1,1024]"', here)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
-    assert "sum 6" in done.stdout, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", UNDER_A_COLON, scratch], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "[Row(it=Row(n=7))]" in done.stdout, done.stderr
+
+
+def test_a_test_that_has_a_spark_session_already_can_run_views_in_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IN_A_SESSION_OF_THE_USER]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
+    assert "'n': 2" in done.stdout, done.stderr
 
 
 def test_a_value_that_is_taken_as_text_is_compact(spark: SparkSession) -> None:

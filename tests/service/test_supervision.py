@@ -47,14 +47,15 @@ def test_a_live_query_goes_on_while_the_brokers_do_not_say_how_far_it_is_behind(
     task = Task(topic, f"view {topic}", writer, LIVE, 5.0, asked.address, f"g-{fresh}", {topic: 1})
     query = Query(task, Progress(topic, 1, -1, 0), lambda _: None)
     try:
-        watched(query, lambda: query.started, "the query starts")
+        watched(query, lambda: query.progress.mode == LIVE, "the query starts")
+        restarts = query.restarts
         asked.kill()
         for number in range(2):
             producer.produce(topic, b"1")
             assert producer.flush(30) == 0
             watched(query, lambda done=number: query.progress.batch >= done, "a batch ends")  # type: ignore[misc]
             query.watch()
-        assert query.restarts == 0
+        assert query.restarts == restarts
         assert query.progress.offsets == {topic: {"0": 2}}
     finally:
         query.stop()
@@ -82,11 +83,12 @@ def test_a_query_that_can_not_be_asked_does_not_run_on_unwatched(
     task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", {topic: 1})
     query = Query(task, Progress(topic, 1, -1, 0), report)
     try:
-        watched(query, lambda: query.started, "the query starts")
+        watched(query, lambda: query.progress.mode == LIVE, "the query starts")
+        restarts = query.restarts
         answers = False
         producer.produce(topic, b"1")
         assert producer.flush(30) == 0
-        watched(query, lambda: query.restarts == 1, "a batch ends, and can't be told")
+        watched(query, lambda: query.restarts > restarts, "a batch ends, and can't be told")
         assert not running()
         answers = True
         watched(query, lambda: not query.reasons(), "the query is started again")

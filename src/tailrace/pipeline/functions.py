@@ -9,28 +9,39 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped, unused-ignore]
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 _SOURCE = Path(__file__).with_name("Json.java")
 # Where Spark finds the functions: `tailrace.json` is one of the catalog `tailrace`.
-CATALOG = {"spark.sql.catalog.tailrace": "tailrace.Json$Functions"}
+_FUNCTIONS = "tailrace.Json$Functions"
+CATALOG = {"spark.sql.catalog.tailrace": _FUNCTIONS}
 
 
 def install(session: SparkSession, classes: Path, *, executors: bool) -> None:
-    """Compile the functions into a directory of the JVM's class path; executors elsewhere get them as a jar."""
+    """Compile the functions into a directory, which is one of the JVM's class path where the JVM is our own.
+
+    Executors elsewhere get them as a jar.
+    """
     context = session.sparkContext
     jvm = context._jvm
     assert jvm is not None  # noqa: S101
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.setParentClassLoader(loader)
     compiler.cook(_SOURCE.read_text(encoding="utf-8"))
     compiled = {f"{name.replace('.', '/')}.class": bytes(code) for name, code in compiler.getBytecodes().items()}
     for name, code in compiled.items():
         file = classes / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(code)
+    try:
+        loader.loadClass(_FUNCTIONS)
+    except Py4JJavaError:
+        # The JVM was there before this session, with a class path of its own.
+        loader.addURL(jvm.java.net.URL(f"{classes.as_uri()}/"))
     if executors:
         jar = classes / "tailrace.jar"
         with zipfile.ZipFile(jar, "w") as archive:
