@@ -174,8 +174,9 @@ class Progress:
     """How far a view's pipeline has come, up to the end of its last batch; totals are those of the generation.
 
     `mode` is catching-up, live, micro-batch or failed. `offsets` maps topic → partition → the offset that comes next.
-    `lost` counts records that retention took away before they were read. `topic_id` is the Kafka id of a topic that is
-    searched for dead letters.
+    `lost` counts records that retention took away before they were read, `unseen` batches that ended while nobody
+    watched: what they skipped is not among the totals. `topic_id` is the Kafka id of a topic that is searched for dead
+    letters.
     """
 
     view: str
@@ -187,6 +188,7 @@ class Progress:
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     lost: int = 0
     topic_id: str = ""
+    unseen: int = 0
 
     @property
     def processed(self) -> dict[str, dict[int, int]]:

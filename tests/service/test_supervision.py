@@ -97,6 +97,39 @@ def test_a_query_that_can_not_be_asked_does_not_run_on_unwatched(
         query.stop()
 
 
+def test_a_batch_that_ended_while_nobody_watched_is_noticed(
+    broker: Broker, spark: SparkSession, fresh: str, tmp_path: Path
+) -> None:
+    topic = f"t-{fresh}"
+    Topics(broker.address).create(topic, partitions=1, replication=1, config={})
+    producer = Producer({"bootstrap.servers": broker.address})
+
+    def writer(_: str) -> DataStreamWriter:
+        records = read(spark, broker.address, topic, f"g-{fresh}")
+        return records.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).queryName(topic)
+
+    def batch() -> None:
+        producer.produce(topic, b"1")
+        assert producer.flush(30) == 0
+        writer(LIVE).trigger(availableNow=True).start().awaitTermination(int(PATIENCE))
+
+    def watched_batch(progress: Progress) -> Progress:
+        task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", {topic: 1})
+        query = Query(task, progress, lambda _: None)
+        try:
+            producer.produce(topic, b"1")
+            assert producer.flush(30) == 0
+            watched(query, lambda: query.progress.batch > progress.batch, "a batch ends")
+            return query.progress
+        finally:
+            query.stop()
+
+    first = watched_batch(Progress(topic, 1, -1, 0))
+    assert (first.batch, first.unseen) == (0, 0)
+    batch()
+    assert watched_batch(first).unseen == 1
+
+
 def test_a_search_that_got_no_answer_is_well_again_when_there_is_nothing_to_search(
     new_broker: NewBroker, fresh: str
 ) -> None:

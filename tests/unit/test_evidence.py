@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.pipeline.evidence import FEW, MOST, Account, Evidence, Passing, Searching
+from tailrace.pipeline.evidence import MOST, Account, Evidence, Passing, Searching
 
-MANY = FEW * 10
+MANY = 200_000
 
 
 def account(*offsets: int, skipped: int = 0, generation: int = 1, whole: bool = True) -> Account:
@@ -24,8 +24,12 @@ def test_nothing_new_needs_nothing() -> None:
     assert heard(account()).decide({0: 5}, {0: 5}, impatient=True) is None
 
 
-def test_few_records_are_searched_at_once() -> None:
-    assert heard(account()).decide({0: 5}, {0: 9, 1: 3}, impatient=False) == Searching({0: 9, 1: 3})
+def test_records_wait_for_what_the_outputs_say_of_them() -> None:
+    assert heard(account()).decide({0: 5}, {0: 9, 1: 3}, impatient=False) is None
+
+
+def test_records_that_no_output_reads_are_searched() -> None:
+    assert heard().decide({0: 5}, {0: 9, 1: 3}, impatient=False) == Searching({0: 9, 1: 3})
 
 
 def test_records_that_every_output_has_used_are_passed_over() -> None:
@@ -46,9 +50,24 @@ def test_records_among_which_an_output_has_skipped_some_are_searched() -> None:
     assert evidence.decide({0: MANY}, {0: MANY * 2}, impatient=False) == Passing({0: MANY * 2})
 
 
-@pytest.mark.parametrize("first", [account(MANY), account(whole=False)])
+def test_outputs_whose_batches_end_in_turns_vouch_for_what_all_have_read() -> None:
+    evidence = heard(account(), account(MANY))
+    searched = 0
+    for number in range(1, 5):
+        evidence.hear("other", account(MANY * number + 50))
+        evidence.hear("view", account(MANY * (number + 1)))
+        assert evidence.decide({0: searched}, {0: MANY * 9}, impatient=False) == Passing({0: MANY * number + 50})
+        searched = MANY * number + 50
+
+
+def test_an_output_that_has_never_skipped_anything_vouches_for_all_it_has_read() -> None:
+    evidence = heard(account(MANY), account(MANY * 2))
+    assert evidence.decide({0: 5}, {0: MANY * 2}, impatient=False) == Passing({0: MANY * 2})
+
+
+@pytest.mark.parametrize("first", [account(MANY, skipped=1), account(MANY, whole=False), account(whole=False)])
 def test_records_from_before_an_output_was_heard_of_are_searched(first: Account) -> None:
-    evidence = heard(first, account(MANY * 2))
+    evidence = heard(first, account(MANY * 2, skipped=first.skipped, whole=first.whole))
     assert evidence.decide({}, {0: MANY * 2}, impatient=False) == Searching({0: MANY * 2})
 
 

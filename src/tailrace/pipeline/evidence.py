@@ -6,11 +6,9 @@ dead letter in the range. Decided without I/O.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-# So few records are searched at once, rather than waiting for what the outputs say when their batches end.
-FEW = 20_000
 # So many of a partition are searched at a time.
 MOST = 500_000
 
@@ -20,9 +18,9 @@ Offsets = Mapping[int, int]
 
 @dataclass(frozen=True)
 class Account:
-    """What one output says: up to where it has read the topic, and how many records it has skipped so far.
+    """What one output says: up to where it has read the topic, and how often it has skipped something so far.
 
-    `whole` is whether its build began at the earliest records.
+    A batch of which nobody knows what it skipped counts, too. `whole`: its build began at the earliest records.
     """
 
     generation: int
@@ -57,10 +55,10 @@ class Evidence:
         """Take in how far an output is."""
         known = self._accounts.get(output)
         if known is None or known.generation != account.generation:
-            if account.offsets:
-                self._clean[output] = account.offsets
+            if account.whole and not account.skipped:
+                self._clean[output] = {}
             else:
-                self._clean[output] = {} if account.whole else None
+                self._clean[output] = account.offsets or None
         elif self._clean[output] is None or account.skipped != known.skipped:
             self._clean[output] = account.offsets or self._clean[output]
         self._accounts[output] = account
@@ -70,30 +68,32 @@ class Evidence:
 
         `impatient`: do not wait any longer for outputs that are behind, or have failed.
         """
-        waiting = sum(max(0, end - searched.get(p, 0)) for p, end in ends.items())
-        if waiting == 0:
+        here = {p: searched.get(p, 0) for p in ends}
+        if all(here[p] >= end for p, end in ends.items()):
             return None
-        if waiting <= FEW or not self._accounts:
-            return Searching(_capped(searched, ends))
-        target = {p: min(end, max(searched.get(p, 0), self._reached(p))) for p, end in ends.items()}
-        if target == {p: searched.get(p, 0) for p in ends}:
-            return Searching(_capped(searched, ends)) if impatient else None
-        if self._doubtful(searched) or impatient:
-            return Searching(_capped(searched, target))
-        if all(a.offsets.get(p, 0) >= end for a in self._accounts.values() for p, end in target.items()):
-            return Passing(target)
-        return None
+        if not self._accounts:
+            return Searching(_capped(here, ends))
+        reached, vouched = self._read(max, here, ends), self._read(min, here, ends)
+        if reached == here:
+            return Searching(_capped(here, ends)) if impatient else None
+        if self._doubtful(here):
+            return Searching(_capped(here, reached))
+        if vouched != here:
+            return Passing(vouched)
+        return Searching(_capped(here, reached)) if impatient else None
 
-    def _reached(self, partition: int) -> int:
-        return max(account.offsets.get(partition, 0) for account in self._accounts.values())
+    def _read(self, choose: Callable[[Iterable[int]], int], here: Offsets, ends: Offsets) -> Offsets:
+        """How far the first of the outputs has read, or the last, from here on."""
+        read = {p: choose(account.offsets.get(p, 0) for account in self._accounts.values()) for p in ends}
+        return {p: min(end, max(here[p], read[p])) for p, end in ends.items()}
 
-    def _doubtful(self, searched: Offsets) -> bool:
-        """Whether some output has skipped records after `searched`, or may have."""
+    def _doubtful(self, here: Offsets) -> bool:
+        """Whether some output has skipped records from here on, or may have."""
         return any(
-            clean is None or any(offset > searched.get(p, 0) for p, offset in clean.items())
+            clean is None or any(offset > here.get(p, 0) for p, offset in clean.items())
             for clean in self._clean.values()
         )
 
 
-def _capped(searched: Offsets, target: Offsets) -> Offsets:
-    return {p: min(end, searched.get(p, 0) + MOST) for p, end in target.items()}
+def _capped(here: Offsets, target: Offsets) -> Offsets:
+    return {p: min(end, here[p] + MOST) for p, end in target.items()}

@@ -289,7 +289,7 @@ class Pipeline:
     def _account(self, output: str, topic: str) -> Account:
         """What an output says of a topic that it reads."""
         query = self.queries[output]
-        skipped = sum(query.progress.skipped.get(reason, 0) for reason in REASONS)
+        skipped = query.progress.unseen + sum(query.progress.skipped.get(reason, 0) for reason in REASONS)
         offsets = query.progress.processed.get(topic, {})
         return Account(query.progress.generation, offsets, skipped, whole=not query.task.starts)
 

@@ -274,4 +274,6 @@ def _with_batch(progress: Progress, batch: StreamingQueryProgress, name: str) ->
     for source in batch.sources:
         if source.endOffset:
             offsets.update(json.loads(source.endOffset))
-    return replace(progress, batch=batch.batchId, inputs=inputs, skipped=skipped, offsets=offsets)
+    # A crash just after the end of a batch takes its report away; the query goes on with the next one.
+    unseen = progress.unseen + (batch.batchId > progress.batch + 1)
+    return replace(progress, batch=batch.batchId, inputs=inputs, skipped=skipped, offsets=offsets, unseen=unseen)

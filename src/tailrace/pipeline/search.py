@@ -1,8 +1,8 @@
 """The search for the dead letters of one topic, beside the views: only where there may be any.
 
-Few new records are searched every few seconds. Of many, those are searched that some view or feed has skipped records
-among, when its batch has ended; see `evidence`. How far the search is stands on the catalog topic. A crash between the
-write of letters and the report repeats them.
+Records are searched that some view or feed has skipped others among, when its batch has ended; see `evidence`. A search
+is planned anew each time, which takes about a second of the processor's time: good records are not worth that. How far
+the search is stands on the catalog topic. A crash between the write of letters and the report repeats them.
 """
 
 from __future__ import annotations
