@@ -1,7 +1,7 @@
 """Each kind of view against Spark alone and Kafka Streams: latency in real time, records per second on a backlog.
 
 Only topics → changelog is measured: one process, on the same broker and topics of the same shape. Contenders take
-turns, never two at once.
+turns, never two at once. Tailrace runs as after `tailrace prepare`.
 
 latency    events at a fixed rate, whatever comes back (an open loop); from produce() to the sight of a consumer of the
            output; after a warm-up, batch boundaries included
@@ -30,8 +30,10 @@ from rich.console import Console
 import contenders
 from contenders import CATCH_UP, MICRO_BATCH, REAL_TIME, Assignment, Running
 from figures import latencies, middle, ratios
+from tailrace.dev import jars
 from tailrace.dev.broker import Broker
 from tailrace.errors import InstallError, PartDied
+from tailrace.pipeline.archive import make_archive
 from tailrace.settings import seconds
 from trials import Trial, run_backlog, run_live
 from view_kinds import KINDS, Kind
@@ -76,6 +78,8 @@ def run(flags: argparse.Namespace) -> int:
         classes = None
         if any(name.startswith("streams") for name in chosen["contenders"]):
             classes = contenders.compile_streams(place / "classes")
+        if "tailrace" in chosen["contenders"]:
+            make_archive(jars.ensure("spark"))
         broker = Broker(place / "kafka", properties=PROPERTIES)
         broker.start()
         try:

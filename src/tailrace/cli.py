@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -67,6 +68,10 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("app", help=_MODULE)
     explain.add_argument("view", help="the view or feed")
     add_flags(explain, "explain")
+    prepare = add(
+        "prepare", _prepare, "Fetch what Spark needs and archive its classes, so that later starts are faster."
+    )
+    add_flags(prepare, "prepare")
     rebuild = add(
         "rebuild", _rebuild, "Build a view anew from the earliest records; readers keep the old rows meanwhile."
     )
@@ -175,6 +180,20 @@ def _explain(flags: argparse.Namespace) -> int:
     from tailrace.pipeline.explain import explain
 
     print(explain(app, flags.view, settings))
+    return 0
+
+
+def _prepare(flags: argparse.Namespace) -> int:
+    settings = _settings(flags)
+    from tailrace.dev import jars
+    from tailrace.dev.java import ensure_java
+    from tailrace.pipeline.archive import archive_file, make_archive
+
+    ensure_java()
+    needed = jars.ensure("spark", Path(settings.text("jars")) if settings.text("jars") else None)
+    if not archive_file(needed, os.environ).is_file():
+        print("archiving Spark's classes; this takes about a minute, once", file=sys.stderr)
+    print(f"ready: Spark starts faster with {make_archive(needed)}")
     return 0
 
 

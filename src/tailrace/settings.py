@@ -15,7 +15,7 @@ from tailrace.errors import SettingError
 from tailrace.logs import without_password
 from tailrace.store.address import Address, NotAnAddress
 
-ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "revoke", "dev")
+ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "revoke", "prepare", "dev")
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ TABLE = (
         "text",
         "",
         "Directory that `tailrace dev` keeps downloaded jars in; the user's cache where empty.",
-        ("pipeline", "check", "explain", "dev"),
+        ("pipeline", "check", "explain", "prepare", "dev"),
     ),
     Setting(
         "registry",

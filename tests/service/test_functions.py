@@ -43,7 +43,7 @@ def schema_of(spark: SparkSession, ddl: str) -> StructType:
     return spark.createDataFrame([], ddl).schema
 
 
-def test_a_directory_that_no_class_path_can_hold_is_left_aside(tmp_path: Path) -> None:
+def test_functions_are_found_also_below_a_directory_that_no_class_path_can_hold(tmp_path: Path) -> None:
     scratch = tmp_path / "check:points"
     scratch.mkdir()
     done = subprocess.run(

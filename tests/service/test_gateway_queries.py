@@ -78,8 +78,9 @@ def test_rows_that_match_come_then_ready_then_what_enters_changes_and_leaves(gat
     rows.put(2, 7, "k1", "small")
     rows.put(2, None, "k2")
     rows.put(1, 4, "new")
-    copy.until(rows.keys(*KEYS[3:], "k1", "small", "new"))
-    assert copy.rows[f"{rows.tag}-k1"]["n"] == 7 and copy.resets == []
+    changed = f"{rows.tag}-k1"
+    copy.until(rows.keys(*KEYS[3:], "k1", "small", "new"), lambda held: held[changed]["n"] == 7)
+    assert copy.resets == []
 
 
 def test_a_client_that_comes_back_gets_what_has_changed_and_the_second_time_nothing(

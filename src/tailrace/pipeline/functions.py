@@ -9,7 +9,6 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped, unused-ignore]
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -21,10 +20,7 @@ CATALOG = {"spark.sql.catalog.tailrace": _FUNCTIONS}
 
 
 def install(session: SparkSession, classes: Path, *, executors: bool) -> None:
-    """Compile the functions into a directory, which is one of the JVM's class path where the JVM is our own.
-
-    Executors elsewhere get them as a jar.
-    """
+    """Compile the functions into a directory for the class loader; executors elsewhere get them as a jar."""
     context = session.sparkContext
     jvm = context._jvm
     assert jvm is not None  # noqa: S101
@@ -37,11 +33,7 @@ def install(session: SparkSession, classes: Path, *, executors: bool) -> None:
         file = classes / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(code)
-    try:
-        loader.loadClass(_FUNCTIONS)
-    except Py4JJavaError:
-        # The JVM was there before this session, with a class path of its own.
-        loader.addURL(jvm.java.net.URL(f"{classes.as_uri()}/"))
+    loader.addURL(jvm.java.net.URL(f"{classes.as_uri()}/"))
     if executors:
         jar = classes / "tailrace.jar"
         with zipfile.ZipFile(jar, "w") as archive:

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tailrace.errors import InstallError, SparkDied, TooFewSlots
+from tailrace.pipeline.archive import archive_options, training_options
 from tailrace.pipeline.collector import collector
 from tailrace.pipeline.functions import CATALOG, install
 
@@ -72,6 +73,7 @@ def start_session(
     scratch: Path | None = None,
     quiet: bool = False,
     master: str = "",
+    archive: Path | None = None,
 ) -> SparkSession:
     """Start Spark with `slots` task slots, in a JVM of this process or on a cluster.
 
@@ -80,6 +82,7 @@ def start_session(
     master: the URL of a cluster; everything runs in the JVM of this process where it is empty.
     scratch: a directory for what Spark needs while it runs, and only then.
     quiet: what the JVM prints is shown only where it does not start.
+    archive: a file that the JVM writes its classes to when it ends.
     """
     if not master:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -92,12 +95,14 @@ def start_session(
     builder = builder.config("spark.sql.shuffle.partitions", str(state_partitions))
     java = [f"-Dorg.apache.avro.limits.{what}.maxLength={_LONGEST}" for what in ("string", "bytes", "collectionItems")]
     java += [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *collector(os.environ)]
+    java += training_options(archive) if archive is not None else archive_options(jars, os.environ)
     classes = _directory_for_classes(scratch)
     if scratch is not None:
         os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
         java.append(f'"-Djava.io.tmpdir={scratch}"')
     builder = builder.config("spark.driver.extraJavaOptions", " ".join(java))
-    builder = builder.config("spark.driver.extraClassPath", os.pathsep.join(str(path) for path in (*jars, classes)))
+    # An archive of classes needs the same path each time; so the functions are not on it, and come by the class loader.
+    builder = builder.config("spark.driver.extraClassPath", os.pathsep.join(map(str, jars)))
     if jars and master:
         builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
     try:
@@ -114,8 +119,8 @@ def start_session(
 
 
 def _directory_for_classes(scratch: Path | None) -> Path:
-    """A directory for a class path that lasts as long as the session."""
-    if scratch is None or os.pathsep in str(scratch):
+    """A directory for classes that lasts as long as the session."""
+    if scratch is None:
         classes = Path(tempfile.mkdtemp(prefix="tailrace-classes-"))
         atexit.register(shutil.rmtree, classes, ignore_errors=True)
     else:
