@@ -31,6 +31,14 @@ def watched(part: Query | Search, until: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
+def to_nowhere(spark: SparkSession, broker: Broker, topic: str, checkpoint: Path) -> Callable[[str], DataStreamWriter]:
+    def writer(_: str) -> DataStreamWriter:
+        records = read(spark, broker.address, topic, f"g-{topic}")
+        return records.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).queryName(topic)
+
+    return writer
+
+
 def test_a_live_query_goes_on_while_the_brokers_do_not_say_how_far_it_is_behind(
     broker: Broker, new_broker: NewBroker, spark: SparkSession, fresh: str, tmp_path: Path
 ) -> None:
@@ -39,10 +47,7 @@ def test_a_live_query_goes_on_while_the_brokers_do_not_say_how_far_it_is_behind(
     for servers in (broker.address, asked.address):
         Topics(servers).create(topic, partitions=1, replication=1, config={})
     producer = Producer({"bootstrap.servers": broker.address})
-
-    def writer(_: str) -> DataStreamWriter:
-        records = read(spark, broker.address, topic, f"g-{fresh}")
-        return records.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).queryName(topic)
+    writer = to_nowhere(spark, broker, topic, tmp_path)
 
     task = Task(topic, f"view {topic}", writer, LIVE, 5.0, asked.address, f"g-{fresh}", {topic: 1})
     query = Query(task, Progress(topic, 1, -1, 0), lambda _: None)
@@ -67,11 +72,8 @@ def test_a_query_that_can_not_be_asked_does_not_run_on_unwatched(
     topic = f"t-{fresh}"
     Topics(broker.address).create(topic, partitions=1, replication=1, config={})
     producer = Producer({"bootstrap.servers": broker.address})
+    writer = to_nowhere(spark, broker, topic, tmp_path)
     answers = True
-
-    def writer(_: str) -> DataStreamWriter:
-        records = read(spark, broker.address, topic, f"g-{fresh}")
-        return records.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).queryName(topic)
 
     def report(progress: Progress) -> None:
         if progress.batch == 0 and progress.mode == LIVE and not answers:
@@ -103,10 +105,7 @@ def test_a_batch_that_ended_while_nobody_watched_is_noticed(
     topic = f"t-{fresh}"
     Topics(broker.address).create(topic, partitions=1, replication=1, config={})
     producer = Producer({"bootstrap.servers": broker.address})
-
-    def writer(_: str) -> DataStreamWriter:
-        records = read(spark, broker.address, topic, f"g-{fresh}")
-        return records.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).queryName(topic)
+    writer = to_nowhere(spark, broker, topic, tmp_path)
 
     def batch() -> None:
         producer.produce(topic, b"1")

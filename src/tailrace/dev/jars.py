@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
+from tailrace.dev.cache import user_cache
 from tailrace.dev.download import download, sha256_of
 from tailrace.dev.jarlock import Jar, locked
 from tailrace.dev.progress import Meter, Running, meter
@@ -21,9 +22,8 @@ _AT_ONCE = 4
 
 
 def cache_directory() -> Path:
-    """Where jars are kept: `$XDG_CACHE_HOME/tailrace/jars`, or the same below `~/.cache`."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home, "tailrace", "jars")
+    """Where jars are kept, in the user's cache."""
+    return user_cache("jars", os.environ)
 
 
 def ensure(set_name: str, directory: Path | None = None, progress: Meter | None = None) -> list[Path]:

@@ -19,20 +19,20 @@ from pathlib import Path
 
 from pyspark.find_spark_home import _find_spark_home
 
+from tailrace.dev.cache import user_cache
 from tailrace.errors import InstallError
+from tailrace.pipeline.java_options import given_options
 
 # An archive that nobody has used for so long belongs to something that was removed.
 _UNUSED_DAYS = 30
 # A JVM warns of an archive that does not fit; it starts without, and nobody has to know.
 _SILENT = ("-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 _CHOSEN = ("-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xshare")
-_JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 
 
 def archive_options(jars: Sequence[Path], environment: Mapping[str, str]) -> list[str]:
     """The options by which Spark's JVM takes the archive; none where there is none, or the user has named another."""
-    given = " ".join(environment.get(name, "") for name in _JAVA_VARIABLES)
-    file = archive_file(jars, environment)
+    given, file = given_options(environment), archive_file(jars, environment)
     if any(option in given for option in _CHOSEN) or not file.is_file():
         return []
     with suppress(OSError):
@@ -42,7 +42,7 @@ def archive_options(jars: Sequence[Path], environment: Mapping[str, str]) -> lis
 
 def training_options(file: Path) -> list[str]:
     """The options by which Spark's JVM writes an archive of what it has loaded, when it ends."""
-    return [f'"-XX:ArchiveClassesAtExit={file}"', *_SILENT]
+    return [f'"-XX:ArchiveClassesAtExit={file}"']
 
 
 def archive_file(jars: Sequence[Path], environment: Mapping[str, str]) -> Path:
@@ -68,9 +68,8 @@ def _identity(file: Path) -> str:
 
 
 def archives(environment: Mapping[str, str]) -> Path:
-    """The directory of all archives: `$XDG_CACHE_HOME/tailrace/classes`, or the same below `~/.cache`."""
-    home = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home, "tailrace", "classes")
+    """The directory of all archives, in the user's cache."""
+    return user_cache("classes", environment)
 
 
 def make_archive(jars: Sequence[Path]) -> Path:
@@ -90,7 +89,8 @@ def make_archive(jars: Sequence[Path]) -> Path:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0 or not made.is_file():
                 said = (done.stderr.strip() or done.stdout.strip() or "nothing was said").splitlines()[-1]
-                raise InstallError(f"expected Java to write an archive of Spark's classes, got: {said}")
+                expected = "expected Java to write an archive of Spark's classes"
+                raise InstallError(f"{expected}, got: {said}; pipelines start without it, too")
             made.replace(file)
     except OSError as error:
         raise InstallError(f"can't write {file}: {error.strerror}; name another cache with XDG_CACHE_HOME") from None
