@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -93,3 +96,90 @@ def test_a_plan_names_the_function_and_takes_two_of_one_schema_for_the_same(spar
     plans = [given.select(column.alias("x"))._jdf.queryExecution().analyzed() for column in (one, same, other)]
     assert "tailrace.json" in str(plans[0].toString())
     assert [plans[0].sameResult(plan) for plan in plans[1:]] == [True, False]
+
+
+# Spellings that JSON knows, and some that it does not.
+ODD = st.sampled_from(
+    (
+        *("-0", "-0.0", "01", "00", "1.", ".5", "-", "+1", "1e3", "1E-3", "NaN", "1" * 101, "0." + "1" * 101),
+        *(
+            "2147483648",
+            "-2147483649",
+            "1234567890123456789",
+            "9223372036854775808",
+            "5e-324",
+            "1.7976931348623157e308",
+        ),
+        *("tru", "nul", "truex", "True", r'"\u0041"', r'"\n"', '"\n"', '"\x00"', '"a', r'"\"', "'a'", '"7"', "/**/1"),
+        *("[]", "[1,2]", "{}", '{"a":1}', "", " ", "\x00", "nullx"),
+    )
+)
+INTEGERS = st.integers(-(2**63), 2**63 - 1).map(str)
+DECIMALS = st.from_regex(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,20})?", fullmatch=True)
+# About as many digits as a double holds.
+LONG_DECIMALS = st.builds(lambda n, at: f"{str(n)[:at]}.{str(n)[at:]}", st.integers(10**13, 10**18), st.integers(1, 13))
+FLOATS = st.floats(allow_nan=False, allow_infinity=False).map(repr)
+TEXTS = st.text(max_size=8).map(lambda text: json.dumps(text, ensure_ascii=False))
+ZEROS = st.sampled_from(("0", "-0", "0.0", "-0.0", "-0.00"))
+NULL, TRUTH = st.just("null"), st.sampled_from(("true", "false"))
+SPACES = st.sampled_from(("", "", "", " ", "\n\t\r "))
+AS_DECLARED = st.one_of(
+    *(
+        st.tuples(st.just(name), values)
+        for name, values in (
+            ('"a"', INTEGERS | ZEROS | NULL),
+            ('"b"', ZEROS | DECIMALS | LONG_DECIMALS | FLOATS | INTEGERS | NULL),
+            ('"c"', TEXTS | NULL),
+            ('"d"', TRUTH | NULL),
+            ('"e"', st.integers(-(2**31), 2**31 - 1).map(str)),
+            ('"more"', INTEGERS | DECIMALS | TEXTS | TRUTH),
+        )
+    )
+)
+OTHERWISE = st.tuples(st.sampled_from(('"a"', '"b"', '"c"', '"d"', '"e"', '""', r'"\u0061"', '"A"', '"a', "a")), ODD)
+
+
+def objects(fields: st.SearchStrategy[tuple[str, str]], after: st.SearchStrategy[str]) -> st.SearchStrategy[bytes]:
+    pair = st.builds(
+        lambda it, *spaces: "{}{}{}:{}{}{}".format(spaces[0], it[0], *spaces[1:3], it[1], spaces[3]),
+        fields,
+        *[SPACES] * 4,
+    )
+    return st.builds("{}{{{}}}{}".format, SPACES, st.lists(pair, max_size=7).map(",".join), after).map(str.encode)
+
+
+WELL_FORMED = objects(AS_DECLARED, SPACES)
+OBJECTS = WELL_FORMED | objects(AS_DECLARED | OTHERWISE, SPACES | st.sampled_from(("x", "{}", ",", "\x00", "\x0b")))
+
+
+def damaged(text: bytes, place: int, other: int) -> bytes:
+    place %= len(text)
+    return text[:place] + bytes([other]) + text[place + 1 :]
+
+
+HOSTILE = st.one_of(
+    OBJECTS, OBJECTS, st.builds(damaged, WELL_FORMED, st.integers(0, 200), st.integers(0, 255)), st.binary(max_size=20)
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(HOSTILE, min_size=100, max_size=300), st.booleans())
+def test_plain_objects_are_read_as_by_the_parser_of_all_json(
+    spark: SparkSession, texts: list[bytes], lenient: bool
+) -> None:
+    plain = "a long, b double, c string, d boolean, e int"
+    found = read(spark, plain, *texts, lenient=lenient)
+    # A field of another type, which no text has, leaves everything to the other parser.
+    expected = read(spark, f"{plain}, nobody array<int>", *texts, lenient=lenient)
+    for text, one, other in zip(texts, found, expected, strict=True):
+        # As text: zero has a sign.
+        assert repr(one) == repr(other).replace(", nobody=None", ""), text
+
+
+def test_of_two_fields_with_one_name_the_last_counts(spark: SparkSession) -> None:
+    assert read(spark, "a long", b'{"a":1,"a":2}', b'{"a":1,"a":null}') == [Row(a=2), Row(a=None)]
+
+
+def test_a_long_record_is_read_like_a_short_one(spark: SparkSession) -> None:
+    texts = [b'{"a":1,"more":"' + b"x" * size + b'"}' for size in (1_000, 2_000_000)]
+    assert read(spark, "a long", *texts) == [Row(a=1)] * 2

@@ -44,6 +44,7 @@ import scala.runtime.AbstractFunction2;
 public final class Json implements ScalarFunction, Serializable {
     private final StructType schema;
     private final boolean lenient;
+    private transient FlatJson flat;
     private transient Reader reader;
 
     public Json(StructType schema, boolean lenient) {
@@ -57,9 +58,14 @@ public final class Json implements ScalarFunction, Serializable {
         }
         if (reader == null) {
             reader = new Reader(schema, lenient);
+            flat = FlatJson.of(schema);
         }
         // Strings that nobody has declared are passed over without a look at their bytes.
-        return UTF8String.fromBytes(data).isValid() ? reader.read(data) : null;
+        if (!UTF8String.fromBytes(data).isValid()) {
+            return null;
+        }
+        InternalRow row = flat != null ? flat.read(data) : null;
+        return row != null ? row : reader.read(data);
     }
 
     public DataType[] inputTypes() {

@@ -20,8 +20,9 @@ from pyspark.sql import SparkSession
 
 from tailrace.errors import InstallError, SparkDied, TooFewSlots
 from tailrace.pipeline.archive import archive_options, training_options
+from tailrace.pipeline.classes import install
 from tailrace.pipeline.collector import collector
-from tailrace.pipeline.functions import CATALOG, install
+from tailrace.pipeline.functions import CATALOG
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -101,7 +102,7 @@ def start_session(
         os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
         java.append(f'"-Djava.io.tmpdir={scratch}"')
     builder = builder.config("spark.driver.extraJavaOptions", " ".join(java))
-    # An archive of classes needs the same path each time; so the functions are not on it, and come by the class loader.
+    # An archive of classes needs the same path each time; so ours are not on it, and come by the class loader.
     builder = builder.config("spark.driver.extraClassPath", os.pathsep.join(map(str, jars)))
     if jars and master:
         builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))

@@ -1,0 +1,43 @@
+"""Classes of our own in Spark's JVM, for what Spark's can't do or do slowly; each file says what it does.
+
+They are compiled at the start of a session, in some tenths of a second, by the compiler that Spark carries for its own
+code: no Java development kit is needed, and nothing that is built before.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+# Each may use those before it.
+_SOURCES = ("FlatJson.java", "Json.java")
+
+
+def install(session: SparkSession, directory: Path, *, executors: bool) -> None:
+    """Compile the classes into a directory for the class loader; executors elsewhere get them as a jar."""
+    context = session.sparkContext
+    jvm = context._jvm
+    assert jvm is not None  # noqa: S101
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    known = loader
+    compiled: dict[str, bytes] = {}
+    for source in _SOURCES:
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(known)
+        compiler.cook(Path(__file__).with_name(source).read_text(encoding="utf-8"))
+        known = compiler.getClassLoader()
+        for name, code in compiler.getBytecodes().items():
+            compiled[f"{name.replace('.', '/')}.class"] = bytes(code)
+    for name, code in compiled.items():
+        file = directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(code)
+    loader.addURL(jvm.java.net.URL(f"{directory.as_uri()}/"))
+    if executors:
+        jar = directory / "tailrace.jar"
+        with zipfile.ZipFile(jar, "w") as archive:
+            for name, code in compiled.items():
+                archive.writestr(name, code)
+        context._jsc.addJar(str(jar))
