@@ -18,10 +18,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 STATE_PARTITIONS = 2
-CATCH_UP_BATCH = 2_000_000
+# Records of a micro-batch, with and without state.
+BATCH = 2_000_000
+BATCH_WITHOUT_STATE = 8_000_000
+WITHOUT_STATE = ("latest", "feed")
 # What makes micro-batches fast: for the source, and for the sink.
 TOGETHER = (
-    {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024)},
+    {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": str(2 * 1024 * 1024)},
     {"kafka.linger.ms": "50", "kafka.batch.size": str(256 * 1024)},
 )
 SETTINGS = {
@@ -39,6 +42,8 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ansi.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.memory.offHeap.enabled": "true",
+    "spark.memory.offHeap.size": "512m",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
@@ -151,8 +156,9 @@ def main() -> int:
     session = builder.config("spark.driver.extraClassPath", flags.jars).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     phases = ["micro-batch", "real-time"] if flags.mode == "catch-up" else [flags.mode]
+    at_most = BATCH_WITHOUT_STATE if flags.kind in WITHOUT_STATE else BATCH
     for phase in phases:
-        topics = Topics(session, flags, None if phase == "real-time" else CATCH_UP_BATCH)
+        topics = Topics(session, flags, None if phase == "real-time" else at_most)
         writer = (
             KINDS[flags.kind](topics)
             .writeStream.format("kafka")

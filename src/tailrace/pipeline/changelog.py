@@ -12,13 +12,16 @@ from pyspark.sql.types import TimestampType
 from tailrace.pipeline import decoding, events
 from tailrace.pipeline.builds import Build
 from tailrace.pipeline.decoding import TIMESTAMP
-from tailrace.pipeline.plan import Decoded, rows_of
+from tailrace.pipeline.plan import Decoded, rows_of, state_stages
 from tailrace.pipeline.reading import RowTypes, looks_at_headers, read, readings
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.rows import EXPIRES, PARTITION, PRESENT, VERSION
-from tailrace.views import Feed, View
+from tailrace.views import LATEST, Feed, View
 
-CATCH_UP_BATCH = 2_000_000
+# How many records a micro-batch takes. One with state is sorted and shuffled as a whole; one without only costs what a
+# crash repeats.
+_BATCH = 2_000_000
+_BATCH_WITHOUT_STATE = 8_000_000
 _LONGEST_RECORD = 8 * 1024 * 1024
 # A producer that gives a record up goes on with later ones. Of a feed, these would stand in the changelog as if
 # everything before them did, and the repetition would be taken for a replay: so its producer waits for the brokers.
@@ -50,7 +53,11 @@ def changelog_writer(
     """
     output = build.output
     changelog = changelog_frame(session, build, reach, rehearsal=rehearsal, batches=batches)
-    writer = write(changelog, reach.servers, output.changelog, batches=batches)
+    if batches:
+        conflate = isinstance(output, View) and output.kind == LATEST and _stateless(output, reach)
+        writer = write_batches(changelog, reach.servers, build, conflate=conflate)
+    else:
+        writer = write(changelog, reach.servers, output.changelog)
     writer = writer.option("checkpointLocation", str(build.checkpoint))
     if isinstance(output, Feed):
         writer = writer.option("kafka.delivery.timeout.ms", str(_NEVER))
@@ -65,8 +72,9 @@ def query_name(output: View | Feed, *, rehearsal: bool) -> str:
 def changelog_frame(
     session: SparkSession, build: Build, reach: Reach, *, rehearsal: bool = False, batches: bool = False
 ) -> DataFrame:
-    """The changelog records of a view or feed; the arguments are those of `changelog_writer`."""
+    """What is written to the changelog of a view or feed; the arguments are those of `changelog_writer`."""
     output = build.output
+    at_most = _BATCH_WITHOUT_STATE if _stateless(output, reach) else _BATCH
     sources = []
     for alias, reading in readings(output, reach.types, reach.registered):
         records = read(
@@ -76,7 +84,7 @@ def changelog_frame(
             f"{reach.group}.{output.name}",
             starts=build.starts.get(reading.topic.name),
             newest=rehearsal,
-            at_most=CATCH_UP_BATCH if batches else None,
+            at_most=at_most if batches else None,
             headers=looks_at_headers(output, reading),
         )
         decoded = events.decode(records, decoding.schemas(session, reading.topic, reach.registered), reading)
@@ -84,7 +92,13 @@ def changelog_frame(
     found = rows_of(output, sources, observed_as=query_name(output, rehearsal=rehearsal))
     if rehearsal:
         found = found.where(_never())
+    if batches:
+        return unwritten_changes(found, output.row_key)
     return changes(found, output.row_key, build.generation, build.origin)
+
+
+def _stateless(output: View | Feed, reach: Reach) -> bool:
+    return state_stages(output, readings(output, reach.types, reach.registered)) == 0
 
 
 def real_time(writer: DataStreamWriter, batch_seconds: float) -> DataStreamWriter:
@@ -102,20 +116,32 @@ def _never() -> Column:
 def changes(rows: DataFrame, key: tuple[str, ...], generation: int, origin: str = "") -> DataFrame:
     """The changelog records of rows; those of a feed say which source topic they come from."""
     row: Column = F.to_json(F.struct(*row_columns(rows)), {"ignoreNullFields": "false"})
-    if PRESENT in rows.columns:
-        row = F.when(F.col(PRESENT), row)
-    timestamp = F.greatest(F.unix_millis(F.col(TIMESTAMP)), F.lit(0))
-    headers = {"g": F.lit(generation), "v": F.col(VERSION), "t": timestamp}
-    for name, column in (("x", EXPIRES), ("p", PARTITION)):
-        if column in rows.columns:
-            headers[name] = F.col(column)
-    if origin:
-        headers["s"] = F.lit(origin)
+    headers = {"g": F.lit(generation), **_numbers(rows)} | ({"s": F.lit(origin)} if origin else {})
     return rows.select(
         key_text(rows, key).alias("key"),
-        row.alias("value"),
+        _unless_gone(rows, row).alias("value"),
         F.array(*(_header(name, text) for name, text in headers.items())).alias("headers"),
     )
+
+
+def unwritten_changes(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """The same before it is text; `Changelog.java` makes records of them."""
+    return rows.select(
+        key_text(rows, key).alias("key"),
+        _unless_gone(rows, F.struct(*row_columns(rows))).alias("row"),
+        *(number.cast("long").alias(name) for name, number in _numbers(rows).items()),
+    )
+
+
+def _unless_gone(rows: DataFrame, row: Column) -> Column:
+    return F.when(F.col(PRESENT), row) if PRESENT in rows.columns else row
+
+
+def _numbers(rows: DataFrame) -> dict[str, Column]:
+    """The headers that differ from change to change."""
+    timestamp = F.greatest(F.unix_millis(F.col(TIMESTAMP)), F.lit(0))
+    further = {name: F.col(column) for name, column in (("x", EXPIRES), ("p", PARTITION)) if column in rows.columns}
+    return {"v": F.col(VERSION), "t": timestamp, **further}
 
 
 def row_columns(rows: DataFrame) -> list[str]:
@@ -142,10 +168,24 @@ def _header(name: str, text: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), text.cast("string").cast("binary").alias("value"))
 
 
-def write(records: DataFrame, servers: str, topic: str, *, batches: bool = False) -> DataStreamWriter:
-    """The Kafka sink of a streaming query."""
-    options = sink_options(servers, topic) | (_TOGETHER if batches else _AT_ONCE)
+def write(records: DataFrame, servers: str, topic: str) -> DataStreamWriter:
+    """Changelog records to Kafka, by Spark's own sink."""
+    options = sink_options(servers, topic) | _AT_ONCE
     return records.writeStream.format("kafka").outputMode("update").options(**options)
+
+
+def write_batches(changes: DataFrame, servers: str, build: Build, *, conflate: bool) -> DataStreamWriter:
+    """Unwritten changes of micro-batches to Kafka.
+
+    conflate: of the changes of a key that a task of a batch makes, write the one of the highest version.
+    """
+    of_build: dict[str, int | str | bool] = {
+        "generation": build.generation,
+        "origin": build.origin,
+        "conflate": conflate,
+    }
+    options = sink_options(servers, build.output.changelog) | _TOGETHER
+    return changes.writeStream.format("tailrace.Changelog").outputMode("update").options(**options, **of_build)
 
 
 def sink_options(servers: str, topic: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 # Each may use those before it.
-_SOURCES = ("FlatJson.java", "Json.java")
+_SOURCES = ("FlatJson.java", "Json.java", "RowJson.java", "Changelog.java")
 
 
 def install(session: SparkSession, directory: Path, *, executors: bool) -> None:

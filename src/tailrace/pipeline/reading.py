@@ -21,8 +21,8 @@ from tailrace.topics import Dedupe, Table, Topic, Where
 from tailrace.views import Changelog, Feed, Source, View
 
 # After each fetch of a micro-batch Spark asks where the partition begins and ends, and throws away what was fetched and
-# not taken: so a fetch is large, and taken whole.
-_FETCHED_WHOLE = {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024)}
+# not taken: so a fetch is large, and taken whole. A larger one costs more than it saves, in the garbage collector.
+_FETCHED_WHOLE = {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": str(2 * 1024 * 1024)}
 
 # The column of metadata that holds the headers.
 HEADERS = "_headers"

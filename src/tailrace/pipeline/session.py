@@ -58,8 +58,14 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# Where everything runs in one process, nothing of it is reachable from outside.
-_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL = {
+    # Where everything runs in one process, nothing of it is reachable from outside.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # What a micro-batch sorts lies beside the heap, where the garbage collector does not copy it.
+    "spark.memory.offHeap.enabled": "true",
+    "spark.memory.offHeap.size": "512m",
+}
 
 # How long executors of a cluster may take to register.
 _PATIENCE = 60.0
