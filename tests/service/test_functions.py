@@ -118,6 +118,7 @@ INTEGERS = st.integers(-(2**63), 2**63 - 1).map(str)
 DECIMALS = st.from_regex(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,20})?", fullmatch=True)
 # About as many digits as a double holds.
 LONG_DECIMALS = st.builds(lambda n, at: f"{str(n)[:at]}.{str(n)[at:]}", st.integers(10**13, 10**18), st.integers(1, 13))
+HUGE = st.integers(10**17, 10**40).map(str)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False).map(repr)
 TEXTS = st.text(max_size=8).map(lambda text: json.dumps(text, ensure_ascii=False))
 ZEROS = st.sampled_from(("0", "-0", "0.0", "-0.0", "-0.00"))
@@ -128,7 +129,7 @@ AS_DECLARED = st.one_of(
         st.tuples(st.just(name), values)
         for name, values in (
             ('"a"', INTEGERS | ZEROS | NULL),
-            ('"b"', ZEROS | DECIMALS | LONG_DECIMALS | FLOATS | INTEGERS | NULL),
+            ('"b"', ZEROS | DECIMALS | LONG_DECIMALS | HUGE | FLOATS | INTEGERS | NULL),
             ('"c"', TEXTS | NULL),
             ('"d"', TRUTH | NULL),
             ('"e"', st.integers(-(2**31), 2**31 - 1).map(str)),

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tailrace.dev.broker import Broker
+from tailrace.kafka.topics import Topics
 
 PROGRAM = """
+import sys
+from pathlib import Path
 from pyspark.sql import functions as F
+from tailrace import App
+from tailrace.dev import jars
 from tailrace.errors import TooFewSlots
-from tailrace.pipeline import functions, session
+from tailrace.pipeline import changelog, functions, session
+from tailrace.pipeline.builds import Build
+servers, topic, place = sys.argv[1:]
 session._PATIENCE = 5
-given = {"state_partitions": 1, "jars": (), "quiet": True, "master": "local-cluster[1,2,1024]"}
+given = {"state_partitions": 1, "jars": jars.ensure("spark"), "quiet": True, "master": "local-cluster[1,2,1024]"}
 try:
     session.start_session("slots", slots=3, **given)
 except TooFewSlots as error:
@@ -22,14 +33,29 @@ spark = session.start_session("slots", slots=2, **given)
 schema = spark.createDataFrame([], "n long").schema
 texts = spark.range(4).repartition(2).select(F.concat(F.lit('{"n":'), "id", F.lit("}")).cast("binary").alias("text"))
 print("sum", texts.select(functions.json(F.col("text"), schema).alias("it")).agg(F.sum("it.n")).collect()[0][0])
+made = spark.range(40).select("id", F.lit(1).cast("long").alias("_version"), F.now().alias("_timestamp"))
+made.write.parquet(place + "/rows")
+rows = spark.readStream.schema("id long, _version long, _timestamp timestamp").parquet(place + "/rows")
+app = App("movies")
+view = app.latest("ids", app.table("ids", key="id", value="n long"), to=topic)
+writer = changelog.write_batches(
+    changelog.unwritten_changes(rows, ("id",)), servers, Build(view, 1, Path()), conflate=True
+)
+writer.option("checkpointLocation", place + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
 spark.stop()
 """
 
 
+TOPIC = "executors-write-this"
+
+
 @pytest.fixture(scope="module")
-def done() -> subprocess.CompletedProcess[str]:
-    """One process, and one JVM, for both: a cluster takes long to start."""
-    return subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300, check=False)
+def done(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """One process, and one JVM, for all: a cluster takes long to start."""
+    Topics(broker.address).create(TOPIC, partitions=1, replication=1, config={})
+    place: Path = tmp_path_factory.mktemp("cluster")
+    command = [sys.executable, "-c", PROGRAM, broker.address, TOPIC, str(place)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_cluster_with_too_few_task_slots_is_told_before_anything_starts(
@@ -41,3 +67,10 @@ def test_a_cluster_with_too_few_task_slots_is_told_before_anything_starts(
 
 def test_executors_of_a_cluster_have_our_functions(done: subprocess.CompletedProcess[str]) -> None:
     assert "sum 6" in done.stdout, done.stderr
+
+
+def test_executors_of_a_cluster_write_changelogs(broker: Broker, done: subprocess.CompletedProcess[str]) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "g"})
+    _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=30)
+    consumer.close()
+    assert end == 40, done.stderr

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped, unused-ignore]
 from pyspark.sql import SparkSession
 
 # Each may use those before it.
-_SOURCES = ("FlatJson.java", "Json.java", "RowJson.java", "Changelog.java")
+_FUNCTIONS = ("FlatJson.java", "Json.java")
+_SINK = ("RowJson.java", "Changelog.java")
+# The sink needs Kafka's classes. A session of the user's own, in which views are tested, may lack them.
+_KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
 def install(session: SparkSession, directory: Path, *, executors: bool) -> None:
@@ -23,7 +28,7 @@ def install(session: SparkSession, directory: Path, *, executors: bool) -> None:
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     known = loader
     compiled: dict[str, bytes] = {}
-    for source in _SOURCES:
+    for source in (*_FUNCTIONS, *(_SINK if _has(jvm, loader, _KAFKA) else ())):
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(known)
         compiler.cook(Path(__file__).with_name(source).read_text(encoding="utf-8"))
@@ -41,3 +46,11 @@ def install(session: SparkSession, directory: Path, *, executors: bool) -> None:
             for name, code in compiled.items():
                 archive.writestr(name, code)
         context._jsc.addJar(str(jar))
+
+
+def _has(jvm: Any, loader: Any, name: str) -> bool:
+    try:
+        jvm.java.lang.Class.forName(name, False, loader)
+    except Py4JJavaError:
+        return False
+    return True
