@@ -4,8 +4,6 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -17,12 +15,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * does read, that parser would read as the same row. The bytes must be UTF-8.
  */
 final class FlatJson {
-    private static final byte UNDECLARED = 0;
-    private static final byte LONG = 1;
-    private static final byte INT = 2;
-    private static final byte DOUBLE = 3;
-    private static final byte STRING = 4;
-    private static final byte BOOLEAN = 5;
+    private static final byte UNDECLARED = PlainTypes.OTHER;
 
     // Below these the parser of all JSON has no limit that a record could break.
     private static final int LONGEST_RECORD = 1 << 20;
@@ -57,22 +50,13 @@ final class FlatJson {
         byte[] types = new byte[fields.length];
         for (int place = 0; place < fields.length; place++) {
             names[place] = fields[place].name().getBytes(StandardCharsets.UTF_8);
-            types[place] = known(fields[place].dataType());
+            types[place] = PlainTypes.of(fields[place].dataType());
             // A field with a default is never null where it is missing.
             if (types[place] == UNDECLARED || fields[place].metadata().contains("EXISTS_DEFAULT")) {
                 return null;
             }
         }
         return new FlatJson(names, types);
-    }
-
-    private static byte known(DataType type) {
-        return type.equals(DataTypes.LongType) ? LONG
-                : type.equals(DataTypes.IntegerType) ? INT
-                : type.equals(DataTypes.DoubleType) ? DOUBLE
-                : type.equals(DataTypes.StringType) ? STRING
-                : type.equals(DataTypes.BooleanType) ? BOOLEAN
-                : UNDECLARED;
     }
 
     /** The fields of the object; null where it is left to others. */
@@ -181,10 +165,10 @@ final class FlatJson {
         found = null;
         if (it == '"') {
             int begin = at + 1;
-            if (!text() || (type != STRING && type != UNDECLARED)) {
+            if (!text() || (type != PlainTypes.STRING && type != UNDECLARED)) {
                 return false;
             }
-            if (type == STRING) {
+            if (type == PlainTypes.STRING) {
                 found = UTF8String.fromBytes(data, begin, at - 1 - begin);
             }
             return true;
@@ -195,7 +179,7 @@ final class FlatJson {
         if (it == 'n') {
             return word(NULL);
         }
-        if ((it == 't' || it == 'f') && (type == BOOLEAN || type == UNDECLARED)) {
+        if ((it == 't' || it == 'f') && (type == PlainTypes.BOOLEAN || type == UNDECLARED)) {
             found = it == 't' ? Boolean.TRUE : Boolean.FALSE;
             return word(it == 't' ? TRUE : FALSE);
         }
@@ -239,7 +223,7 @@ final class FlatJson {
         if (type == UNDECLARED) {
             return true;
         }
-        if (type == DOUBLE) {
+        if (type == PlainTypes.DOUBLE) {
             found = Double.valueOf(
                     decimals == 0 && count <= FITTING ? (double) (negative ? -digits : digits)
                     : count <= EXACT ? (negative ? -digits : digits) / POWERS[decimals]
@@ -250,11 +234,11 @@ final class FlatJson {
             return false;
         }
         long number = negative ? -digits : digits;
-        if (type == LONG) {
+        if (type == PlainTypes.LONG) {
             found = Long.valueOf(number);
             return true;
         }
-        if (type == INT && number == (int) number) {
+        if (type == PlainTypes.INT && number == (int) number) {
             found = Integer.valueOf((int) number);
             return true;
         }

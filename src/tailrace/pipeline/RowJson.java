@@ -7,8 +7,6 @@ import java.util.Arrays;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.json.JSONOptions;
 import org.apache.spark.sql.catalyst.json.JacksonGenerator;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.Platform;
@@ -22,13 +20,6 @@ import scala.collection.immutable.Map$;
  * <p>Rows of numbers, truth values and strings are written here, straight into a buffer; others by the class that to_json uses.
  */
 final class RowJson {
-    private static final byte OTHER = 0;
-    private static final byte LONG = 1;
-    private static final byte INT = 2;
-    private static final byte DOUBLE = 3;
-    private static final byte STRING = 4;
-    private static final byte BOOLEAN = 5;
-
     private static final byte[] TRUE = ascii("true");
     private static final byte[] FALSE = ascii("false");
     private static final byte[] NULL = ascii("null");
@@ -49,19 +40,10 @@ final class RowJson {
             byte[] name = JsonStringEncoder.getInstance().quoteAsUTF8(fields[place].name());
             String before = place == 0 ? "{\"" : ",\"";
             names[place] = joined(joined(ascii(before), name), ascii("\":"));
-            types[place] = known(fields[place].dataType());
-            plain = plain && types[place] != OTHER;
+            types[place] = PlainTypes.of(fields[place].dataType());
+            plain = plain && types[place] != PlainTypes.OTHER;
         }
         others = plain && fields.length > 0 ? null : new Others(columns);
-    }
-
-    private static byte known(DataType type) {
-        return type.equals(DataTypes.LongType) ? LONG
-                : type.equals(DataTypes.IntegerType) ? INT
-                : type.equals(DataTypes.DoubleType) ? DOUBLE
-                : type.equals(DataTypes.StringType) ? STRING
-                : type.equals(DataTypes.BooleanType) ? BOOLEAN
-                : OTHER;
     }
 
     byte[] write(InternalRow row) {
@@ -84,16 +66,16 @@ final class RowJson {
 
     private void value(InternalRow row, int place) {
         switch (types[place]) {
-            case LONG:
+            case PlainTypes.LONG:
                 number(row.getLong(place));
                 break;
-            case INT:
+            case PlainTypes.INT:
                 number(row.getInt(place));
                 break;
-            case DOUBLE:
+            case PlainTypes.DOUBLE:
                 number(row.getDouble(place));
                 break;
-            case STRING:
+            case PlainTypes.STRING:
                 string(row.getUTF8String(place));
                 break;
             default:
