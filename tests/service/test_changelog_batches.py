@@ -104,6 +104,22 @@ def in_real_time(rows: DataFrame, key: tuple[str, ...], origin: str = "") -> lis
     ]
 
 
+def process(spark: SparkSession, broker: Broker, build: Build, *, batches: bool) -> None:
+    """Take in what the sources hold, by the plan of micro-batches or by that of real time."""
+    writer = changelog_writer(spark, build, Reach(broker.address, build.output.changelog, 60), batches=batches)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def newest(broker: Broker, topic: str) -> dict[bytes | None, tuple[int, bytes | None]]:
+    """The record of the highest version of each key, and that version."""
+    found: dict[bytes | None, tuple[int, bytes | None]] = {}
+    for key, value, headers in records(broker, topic):
+        version = int(dict(headers)["v"])
+        if version >= found.get(key, (0, None))[0]:
+            found[key] = (version, value)
+    return found
+
+
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ROWS, min_size=50, max_size=150), st.integers(0, 2**60))
 def test_plain_rows_are_written_to_the_byte_as_in_real_time(
@@ -213,8 +229,7 @@ def test_a_backlog_of_a_table_is_written_as_the_newest_usable_value_of_each_key(
 
     app = App("movies")
     view = app.latest("positions", app.table(f"in-{fresh}", key="id", value="n long"), to=f"out-{fresh}")
-    writer = changelog_writer(spark, Build(view, 1, tmp_path), Reach(broker.address, fresh, 60), batches=True)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    process(spark, broker, Build(view, 1, tmp_path), batches=True)
 
     found = {key: (value, dict(headers)["v"]) for key, value, headers in records(broker, f"out-{fresh}")}
     expected: dict[bytes, tuple[bytes | None, bytes]] = {
@@ -222,3 +237,63 @@ def test_a_backlog_of_a_table_is_written_as_the_newest_usable_value_of_each_key(
     }
     assert found == expected | {b"k1": (None, b"1002")}
     assert len(list(records(broker, f"out-{fresh}"))) == 10
+
+
+@pytest.fixture
+def names(broker: Broker, fresh: str) -> tuple[str, str, str]:
+    """Two topics to read and one to write, of one partition each."""
+    found = (f"a-{fresh}", f"b-{fresh}", f"out-{fresh}")
+    for name in found:
+        Topics(broker.address).create(name, partitions=1, replication=1, config={})
+    return found
+
+
+def produce(broker: Broker, *sent: tuple[str, str, Any]) -> None:
+    producer = Producer({"bootstrap.servers": broker.address})
+    for topic, key, value in sent:
+        producer.produce(topic, None if value is None else json.dumps(value), key)
+    assert producer.flush(30) == 0
+
+
+def test_a_join_goes_from_one_mode_to_the_other_and_back_on_one_state(
+    broker: Broker, spark: SparkSession, names: tuple[str, str, str], tmp_path: Path
+) -> None:
+    a, b, output = names
+    app = App("movies")
+    tables = {"a": app.table(a, key="id", value="s string"), "b": app.table(b, key="id", value="n long")}
+    build = Build(app.join("joined", tables, how="outer", to=output), 1, tmp_path)
+    for number, batches in enumerate((False, True, False, True)):
+        produce(broker, *((a, "k", {"s": f"{number}.{n}"}) for n in range(3)), (b, "k", {"n": number}), (b, "k", None))
+        process(spark, broker, build, batches=batches)
+        expected = f'{{"id":"k","s":"{number}.2","n":null}}'.encode()
+        assert newest(broker, output) == {b"k": (5 * (number + 1), expected)}
+
+
+def test_a_view_of_latest_events_goes_from_one_mode_to_the_other_and_back_on_one_state(
+    broker: Broker, spark: SparkSession, names: tuple[str, str, str], tmp_path: Path
+) -> None:
+    events, _, output = names
+    app = App("movies")
+    build = Build(app.latest("last", app.topic(events, value="k string, n long"), key="k", to=output), 1, tmp_path)
+    for number, batches in enumerate((False, True, False, True)):
+        produce(broker, *((events, f"{n}", {"k": f"k{n % 2}", "n": 10 * number + n}) for n in range(6)))
+        process(spark, broker, build, batches=batches)
+        last = {n: f'{{"k":"k{n}","n":{10 * number + 4 + n}}}'.encode() for n in (0, 1)}
+        assert newest(broker, output) == {b"k%d" % n: (3 * (number + 1), row) for n, row in last.items()}
+
+
+def test_a_row_that_was_written_before_a_crash_is_retracted_by_the_batch_that_is_repeated(
+    broker: Broker, spark: SparkSession, names: tuple[str, str, str], tmp_path: Path
+) -> None:
+    a, b, output = names
+    app = App("movies")
+    tables = {"a": app.table(a, key="id", value="s string"), "b": app.table(b, key="id", value="n long")}
+    view = app.join("joined", tables, how="inner", to=output)
+    produce(broker, (a, "k", {"s": "x"}), (b, "k", {"n": 1}))
+    process(spark, broker, Build(view, 1, tmp_path / "before"), batches=False)
+    assert newest(broker, output) == {b"k": (2, b'{"id":"k","s":"x","n":1}')}
+
+    # Nothing of it was saved; when the records are read again, the value is gone already.
+    produce(broker, (a, "k", None))
+    process(spark, broker, Build(view, 1, tmp_path / "after"), batches=True)
+    assert newest(broker, output) == {b"k": (3, None)}

@@ -1,4 +1,4 @@
-"""Every kind of view on random histories, in one batch: the plan gives what a fold in plain Python gives."""
+"""Every kind of view on random histories, in one batch: each plan gives what a fold in plain Python gives."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import folds
@@ -16,6 +17,7 @@ import histories
 import kinds
 from histories import Record, Send
 from tailrace import testing
+from tailrace.pipeline.given import rows
 from tailrace.views import REAL_TIME
 
 START = 1_767_225_600_000
@@ -53,9 +55,9 @@ def given_rows(history: Mapping[str, list[Record]]) -> dict[str, list[testing.Re
     }
 
 
-def agree(kind: str, fold: folds.Fold, sends: list[Send], topics: set[str]) -> None:
+def agree(kind: str, fold: folds.Fold, sends: list[Send], topics: set[str], *, batches: bool) -> None:
     history = {topic: records for topic, records in in_order(sends).items() if topic in topics}
-    found = testing.rows(OUTPUTS[kind], given_rows(history))
+    found = rows(OUTPUTS[kind], given_rows(history), batches=batches)
     assert by_text(found) == by_text(list(fold(history).values()))
 
 
@@ -66,10 +68,10 @@ def by_text(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kind", folds.OVER_EVENTS)
 def test_a_view_over_events_holds_what_the_fold_holds(spark: SparkSession, kind: str, examples: int) -> None:
     @some(examples)
-    @example(histories.everything())
-    @given(histories.events())
-    def check(sends: list[Send]) -> None:
-        agree(kind, folds.OVER_EVENTS[kind], sends, {"events"})
+    @example(histories.everything(), True)
+    @given(histories.events(), st.booleans())
+    def check(sends: list[Send], batches: bool) -> None:
+        agree(kind, folds.OVER_EVENTS[kind], sends, {"events"}, batches=batches)
 
     check()
 
@@ -82,10 +84,10 @@ def test_a_view_over_tables_holds_what_the_fold_holds(spark: SparkSession, kind:
     read = READS.get(kind, {"a", "b"} if kind.startswith("two") else {"a", "b", "c"})
 
     @some(examples)
-    @example(histories.everything())
-    @given(histories.rated() if "events" in read else histories.puts(tables=sorted(read)))
-    def check(sends: list[Send]) -> None:
-        agree(kind, folds.OVER_TABLES[kind], sends, read)
+    @example(histories.everything(), True)
+    @given(histories.rated() if "events" in read else histories.puts(tables=sorted(read)), st.booleans())
+    def check(sends: list[Send], batches: bool) -> None:
+        agree(kind, folds.OVER_TABLES[kind], sends, read, batches=batches)
 
     check()
 

@@ -3,10 +3,8 @@ package tailrace;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Iterator;
-import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.clients.producer.Callback;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -138,6 +136,7 @@ public final class Changelog implements TableProvider {
         private final Header origin;
         private final String[] names;
         private final int[] numbers;
+        private final int version;
         private final Newest newest;
         private volatile Exception refused;
 
@@ -158,7 +157,8 @@ public final class Changelog implements TableProvider {
                 numbers[place] = place + 2;
                 names[place] = schema.fieldNames()[place + 2];
             }
-            newest = "true".equals(options.get("conflate")) ? new Newest(key, schema.fieldIndex("v")) : null;
+            version = schema.fieldIndex("v");
+            newest = "true".equals(options.get("conflate")) ? new Newest() : null;
             cached = InternalKafkaProducerPool$.MODULE$.acquire(settings(options));
             producer = cached.producer();
         }
@@ -183,15 +183,25 @@ public final class Changelog implements TableProvider {
             InternalRow change = (InternalRow) record;
             if (newest == null || newest.passing()) {
                 send(change);
-            } else if (newest.take(change)) {
+            } else if (hold((UnsafeRow) change)) {
                 sendNewest();
             }
         }
 
+        /** Hold a row back, unless a newer one is held; true where there is no room for more. */
+        private boolean hold(UnsafeRow change) {
+            UTF8String name = change.getUTF8String(key);
+            Newest.Held held = newest.held(name);
+            if (held == null) {
+                return newest.hold(name.clone(), change.copy());
+            }
+            return change.getLong(version) >= held.row.getLong(version) && newest.replace(held, change.copy());
+        }
+
         private void sendNewest() {
-            Iterator rows = newest.release();
+            Iterator rows = newest.all();
             while (rows.hasNext()) {
-                send(((Held) rows.next()).row);
+                send(((Newest.Held) rows.next()).row);
             }
             newest.clear();
         }
@@ -240,67 +250,6 @@ public final class Changelog implements TableProvider {
                 newest.clear();
             }
             InternalKafkaProducerPool$.MODULE$.release(cached);
-        }
-    }
-
-    private static final class Held {
-        InternalRow row;
-        long size;
-    }
-
-    /** The newest row of each key; all tasks together hold as much as an eighth of the memory. */
-    private static final class Newest {
-        private static final AtomicLong ALL = new AtomicLong();
-        private static final long MOST = Runtime.getRuntime().maxMemory() / 8;
-        // An entry, its key and the objects that they are made of.
-        private static final long OVERHEAD = 250;
-
-        private final int key;
-        private final int version;
-        private final LinkedHashMap rows = new LinkedHashMap();
-        private long size;
-        private long taken;
-        private boolean passing;
-
-        Newest(int key, int version) {
-            this.key = key;
-            this.version = version;
-        }
-
-        /** Whether so few keys come again that holding rows back is not worth it. */
-        boolean passing() {
-            return passing;
-        }
-
-        /** Hold a row, unless a newer one is held; true where there is no room for more. */
-        boolean take(InternalRow change) {
-            taken++;
-            UTF8String name = change.getUTF8String(key);
-            Held held = (Held) rows.get(name);
-            if (held == null) {
-                held = new Held();
-                rows.put(name.clone(), held);
-            } else if (change.getLong(version) < held.row.getLong(version)) {
-                return false;
-            }
-            long added = -held.size;
-            held.row = change.copy();
-            held.size = OVERHEAD + (change instanceof UnsafeRow ? ((UnsafeRow) change).getSizeInBytes() : OVERHEAD);
-            added += held.size;
-            size += added;
-            return added != 0 && ALL.addAndGet(added) > MOST;
-        }
-
-        Iterator release() {
-            return rows.values().iterator();
-        }
-
-        void clear() {
-            passing = taken > 0 && taken < 2L * rows.size();
-            taken = 0;
-            rows.clear();
-            ALL.addAndGet(-size);
-            size = 0;
         }
     }
 }

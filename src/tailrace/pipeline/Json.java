@@ -12,15 +12,10 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.json.JSONOptions;
 import org.apache.spark.sql.catalyst.json.JacksonParser;
 import org.apache.spark.sql.catalyst.util.BadRecordException;
-import org.apache.spark.sql.connector.catalog.FunctionCatalog;
-import org.apache.spark.sql.connector.catalog.Identifier;
-import org.apache.spark.sql.connector.catalog.functions.BoundFunction;
 import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
-import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.collection.Iterator;
@@ -172,48 +167,6 @@ public final class Json implements ScalarFunction, Serializable {
                 reader.followed = it != ' ' && it != '\n' && it != '\r' && it != '\t';
             }
             super.close();
-        }
-    }
-
-    /** Where Spark looks functions up by name. */
-    public static final class Functions implements FunctionCatalog {
-        private String name;
-
-        public void initialize(String name, CaseInsensitiveStringMap options) {
-            this.name = name;
-        }
-
-        public String name() {
-            return name;
-        }
-
-        public Identifier[] listFunctions(String[] namespace) {
-            return new Identifier[0];
-        }
-
-        public UnboundFunction loadFunction(Identifier function) {
-            return new Unbound(function.name().equals("lenient_json"));
-        }
-    }
-
-    private static final class Unbound implements UnboundFunction {
-        private final boolean lenient;
-
-        Unbound(boolean lenient) {
-            this.lenient = lenient;
-        }
-
-        public BoundFunction bind(StructType types) {
-            // JSON may lack any field, also one that must not be null.
-            return new Json((StructType) types.fields()[1].dataType().asNullable(), lenient);
-        }
-
-        public String name() {
-            return lenient ? "lenient_json" : "json";
-        }
-
-        public String description() {
-            return "the fields of exactly one JSON object";
         }
     }
 }

@@ -89,7 +89,8 @@ def changelog_frame(
         )
         decoded = events.decode(records, decoding.schemas(session, reading.topic, reach.registered), reading)
         sources.append(Decoded(alias, reading, decoded))
-    found = rows_of(output, sources, observed_as=query_name(output, rehearsal=rehearsal))
+    name = query_name(output, rehearsal=rehearsal)
+    found = rows_of(output, sources, observed_as=name, batches=batches)
     if rehearsal:
         found = found.where(_never())
     if batches:

@@ -14,7 +14,8 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped, unused-i
 from pyspark.sql import SparkSession
 
 # Each may use those before it.
-_FUNCTIONS = ("PlainTypes.java", "FlatJson.java", "Json.java")
+_FUNCTIONS = ("PlainTypes.java", "FlatJson.java", "Json.java", "Packed.java", "Functions.java")
+_BATCHES = ("Newest.java", "Conflation.java")
 _SINK = ("RowJson.java", "Changelog.java")
 # The sink needs Kafka's classes. A session of the user's own, in which views are tested, may lack them.
 _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
@@ -28,7 +29,7 @@ def install(session: SparkSession, directory: Path, *, executors: bool) -> None:
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     known = loader
     compiled: dict[str, bytes] = {}
-    for source in (*_FUNCTIONS, *(_SINK if _has(jvm, loader, _KAFKA) else ())):
+    for source in (*_FUNCTIONS, *_BATCHES, *(_SINK if _has(jvm, loader, _KAFKA) else ())):
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(known)
         compiler.cook(Path(__file__).with_name(source).read_text(encoding="utf-8"))

@@ -33,10 +33,10 @@ _KAFKA = (
 )
 
 
-def rows(output: View | Feed, given: Given) -> list[dict[str, Any]]:
-    """See `tailrace.testing.rows`."""
+def rows(output: View | Feed, given: Given, *, batches: bool = False) -> list[dict[str, Any]]:
+    """See `tailrace.testing.rows`; by the plan of micro-batches, where that is asked for."""
     _known(output, given)
-    found = changes(_rows(output, given), output.row_key, 1)
+    found = changes(_rows(output, given, batches=batches), output.row_key, 1)
     taken = [(row.key, int(_header(row.headers, "v")), row.value) for row in found.collect()]
     if isinstance(output, Feed):
         return [json.loads(value) for _, _, value in sorted(taken, key=lambda change: change[1])]
@@ -62,11 +62,11 @@ def skipped(output: View | Feed, given: Given) -> dict[str, int]:
     return total
 
 
-def _rows(output: View | Feed, given: Given) -> DataFrame:
+def _rows(output: View | Feed, given: Given, *, batches: bool = False) -> DataFrame:
     sources = []
     for alias, source in output.sources:
         sources.append(replace(_decoded(source, given), alias=alias))
-    return rows_of(output, sources)
+    return rows_of(output, sources, batches=batches)
 
 
 def _decoded(source: Source, given: Given) -> Decoded:

@@ -22,14 +22,19 @@ class Decoded:
     frame: DataFrame
 
 
-def rows_of(output: View | Feed, sources: Sequence[Decoded], *, observed_as: str | None = None) -> DataFrame:
-    """The rows of a view, or the events of a feed. What is read and skipped is counted under the name given."""
+def rows_of(
+    output: View | Feed, sources: Sequence[Decoded], *, observed_as: str | None = None, batches: bool = False
+) -> DataFrame:
+    """The rows of a view, or the events of a feed. What is read and skipped is counted under the name given.
+
+    batches: for micro-batches, in which outdated rows can be dropped early.
+    """
     if isinstance(output, View) and output.kind == JOIN:
         tables = [
             (source.alias, _values(source, _counted(observed_as, number)), source.reading.key)
             for number, source in enumerate(sources)
         ]
-        return R.join(tables, output)
+        return R.join(tables, output, batches=batches)
     (source,) = sources
     if source.reading.is_table and isinstance(output, View):
         return R.latest_value(_transformed(_values(source, observed_as), output), output)
@@ -39,7 +44,7 @@ def rows_of(output: View | Feed, sources: Sequence[Decoded], *, observed_as: str
     if output.kind == LATEST:
         if R.keyed_by_record(output, source.reading):
             return R.latest_keyed(events, output)
-        return R.latest_event(events, output)
+        return R.latest_event(events, output, batches=batches)
     return R.window(events, output, output.window) if output.window is not None else R.aggregate(events, output)
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tailrace import durations
+from tailrace.pipeline.conflation import conflated
 from tailrace.pipeline.decoding import TIMESTAMP
 from tailrace.pipeline.events import KEPT, ORDER
 from tailrace.pipeline.reading import Reading
@@ -24,6 +25,8 @@ EXPIRES = "__expires"
 PARTITION = "__partition"
 _WINDOW = "__window"
 _ROW = "__row"
+# How many records a row stands for.
+_COUNT = "__count"
 
 
 def aggregate(events: DataFrame, view: View) -> DataFrame:
@@ -62,12 +65,16 @@ def latest_keyed(events: DataFrame, view: View) -> DataFrame:
     return events.select(*view.key, *columns, (F.col("_offset") + 1).alias(VERSION), TIMESTAMP)
 
 
-def latest_event(events: DataFrame, view: View) -> DataFrame:
+def latest_event(events: DataFrame, view: View, *, batches: bool = False) -> DataFrame:
     """The newest event per key by timestamp; events of one key may come from several partitions."""
     columns = one_event(events, view)
-    row = F.struct(*(column.alias(name) for name, column in columns))
-    newest = F.max_by(row, F.struct(TIMESTAMP, "_partition", "_offset")).alias(_ROW)
-    grouped = events.groupBy(*view.key).agg(newest, *_versioned())
+    row = F.struct(*(column.alias(name) for name, column in columns)).alias(_ROW)
+    places = (TIMESTAMP, "_partition", "_offset")
+    rows = events.select(*view.key, row, F.struct(*places).alias(ORDER), TIMESTAMP, _one())
+    if batches:
+        order = [F.unix_micros(TIMESTAMP), *(F.col(ORDER).getField(name).cast("long") for name in places[1:])]
+        rows = conflated(rows, view.key, order=order, count=_COUNT, highest=[TIMESTAMP])
+    grouped = rows.groupBy(*view.key).agg(F.max_by(_ROW, ORDER).alias(_ROW), *_summed())
     fields = [F.col(_ROW).getField(name).alias(name) for name, _ in columns]
     return grouped.select(*view.key, *fields, VERSION, TIMESTAMP)
 
@@ -90,19 +97,19 @@ def keyed_by_record(view: View, reading: Reading) -> bool:
     return found is not None and found.strip() == "_key" and reading.topic.key_format == "string"
 
 
-def join(tables: Sequence[tuple[str, DataFrame, tuple[str, ...]]], view: View) -> DataFrame:
+def join(tables: Sequence[tuple[str, DataFrame, tuple[str, ...]]], view: View, *, batches: bool = False) -> DataFrame:
     """One row per key that the tables have, as `how` says; each table is (name, values, its key columns).
 
     The tables are put under each other, and per key the newest value of each is kept.
     """
-    first, *others = (_tagged(alias, values, key, view) for alias, values, key in tables)
+    first, *others = (_tagged(alias, values, key, view, batches=batches) for alias, values, key in tables)
     tagged = first
     for other in others:
         tagged = tagged.unionByName(other, allowMissingColumns=True)
     names = [alias for alias, _, _ in tables]
     newest = [F.max_by(alias, _order(alias)).alias(alias) for alias in names]
-    seen = [F.max(F.col(alias).isNotNull()).alias(_seen(alias)) for alias in names]
-    grouped = tagged.groupBy(*view.key).agg(*newest, *seen, *_versioned())
+    seen = [F.max(_seen(alias)).alias(_seen(alias)) for alias in names]
+    grouped = tagged.groupBy(*view.key).agg(*newest, *seen, *_summed())
     # A key that never had a row needs no tombstone.
     had = _holds(view.how, [F.col(_seen(alias)) for alias in names])
     present = _holds(view.how, [F.col(alias).isNotNull() for alias in names])
@@ -110,14 +117,21 @@ def join(tables: Sequence[tuple[str, DataFrame, tuple[str, ...]]], view: View) -
     return grouped.where(had).select(*view.key, *columns, VERSION, TIMESTAMP, present.alias(PRESENT))
 
 
-def _tagged(alias: str, values: DataFrame, key: tuple[str, ...], view: View) -> DataFrame:
+def _tagged(alias: str, values: DataFrame, key: tuple[str, ...], view: View, *, batches: bool) -> DataFrame:
     fields = [F.col(name) for name in value_columns(values, key)] or [F.lit(True).alias("_here")]
-    return values.select(
+    tagged = values.select(
         *(F.col(own).alias(name) for own, name in zip(key, view.key, strict=True)),
         F.when(F.col(KEPT), F.struct(*fields)).alias(alias),
         F.col(ORDER).alias(_order(alias)),
+        F.col(KEPT).alias(_seen(alias)),
         TIMESTAMP,
+        _one(),
     )
+    if not batches:
+        return tagged
+    # A value that is gone again in the same batch may have been a row before: a batch that is repeated must retract it.
+    highest = [TIMESTAMP, _seen(alias)]
+    return conflated(tagged, view.key, order=[F.col(_order(alias))], count=_COUNT, highest=highest)
 
 
 def joined(grouped: DataFrame, view: View, names: Sequence[str]) -> list[tuple[str, Column]]:
@@ -159,6 +173,15 @@ def _named(view: View) -> list[Column]:
 
 def _versioned() -> list[Column]:
     return [F.count(F.lit(1)).alias(VERSION), F.max(TIMESTAMP).alias(TIMESTAMP)]
+
+
+def _one() -> Column:
+    return F.lit(1).cast("long").alias(_COUNT)
+
+
+def _summed() -> list[Column]:
+    """As `_versioned`, of rows that may stand for several."""
+    return [F.sum(_COUNT).alias(VERSION), F.max(TIMESTAMP).alias(TIMESTAMP)]
 
 
 def _holds(how: str, conditions: list[Column]) -> Column:
