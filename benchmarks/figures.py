@@ -7,9 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from view_kinds import Mark
+
+_T = TypeVar("_T")
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -46,6 +48,12 @@ def waits(sent: Sequence[tuple[Mark, int, float]], seen: Mapping[Mark, Sequence[
         if place < len(sights):
             found.append((sights[place][1] - at) * 1000)
     return found
+
+
+def turned(places: Sequence[_T], by: int) -> list[_T]:
+    """The same in another order: begins with a later one, and goes round."""
+    by %= max(1, len(places))
+    return [*places[by:], *places[:by]]
 
 
 def middle(values: Sequence[float]) -> float | None:

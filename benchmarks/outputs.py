@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
@@ -12,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 from view_kinds import Kind, Mark, read_row
 
 _TRIES = 25
+_PATIENCE = 120.0
 
 
 def _consumer(servers: str) -> Consumer:
@@ -32,6 +34,19 @@ def _partitions(consumer: Consumer, topic: str) -> list[int]:
         found = consumer.list_topics(topic, timeout=10).topics[topic]
         return list(found.partitions) if found.error is None else []
     return []
+
+
+def read_once(servers: str, topics: Sequence[str], records: int) -> None:
+    """Read topics from their beginning until so many records were read."""
+    consumer = _consumer(servers)
+    places = [(topic, number) for topic in topics for number in _partitions(consumer, topic)]
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in places])
+    deadline = time.time() + _PATIENCE
+    while records > 0:
+        if time.time() > deadline:
+            raise TimeoutError(f"{records} records were not read in {_PATIENCE:.0f} s")
+        records -= sum(message.error() is None for message in consumer.consume(10_000, 1.0))
+    consumer.close()
 
 
 class Sights:

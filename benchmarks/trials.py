@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from contenders import PARTITIONS, Assignment, Running
 from figures import waits
-from outputs import Absorbed, Sights
+from outputs import Absorbed, Sights, read_once
 from tailrace.kafka.topics import COMPACTED, Topics
 from view_kinds import Kind, Mark
 
@@ -48,10 +48,11 @@ class Trial:
         Topics(self.kafka).create(name, partitions=PARTITIONS, replication=1, config=COMPACTED)
 
     def preload(self, kind: Kind, prefix: str) -> None:
-        """Produce a backlog."""
+        """Produce a backlog, and read it once, so that no contender is the first to do so."""
         self.create(kind, prefix)
         first = time.time() - _AGO - _SPAN
         self.produce(kind, prefix, self.records, lambda number: first + _SPAN * number / self.records)
+        read_once(self.kafka, [prefix + name for name in kind.topics], self.records)
 
     def produce(self, kind: Kind, prefix: str, count: int, at: Callable[[int], float]) -> None:
         """Produce events as fast as possible, and return when the broker has them."""

@@ -1,14 +1,14 @@
 """Each kind of view against Spark alone and Kafka Streams: latency in real time, records per second on a backlog.
 
 Only topics → changelog is measured: one process, on the same broker and topics of the same shape. Contenders take
-turns, never two at once. Tailrace runs as after `tailrace prepare`.
+turns, never two at once, and each round begins with another. Tailrace runs as after `tailrace prepare`.
 
 latency    events at a fixed rate, whatever comes back (an open loop); from produce() to the sight of a consumer of the
            output; after a warm-up, batch boundaries included
 sustained  then a burst, after another to warm up: the contender is held while it is produced; events per second that
            are absorbed in real time from then on, and the processor time that each takes
-backlog    events that were there before the start; per second from the moment when the query, or the topology, starts,
-           until the last of them is in a row on the broker
+backlog    events that were there before the start, and were read once; per second from the moment when the query, or
+           the topology, starts, until the last of them is in a row on the broker
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rich.console import Console
 
 import contenders
 from contenders import CATCH_UP, MICRO_BATCH, REAL_TIME, Assignment, Running
-from figures import latencies, middle, ratios
+from figures import latencies, middle, ratios, turned
 from tailrace.dev import jars
 from tailrace.dev.broker import Broker
 from tailrace.errors import InstallError, PartDied
@@ -133,7 +133,7 @@ class Bench:
         rates: dict[tuple[str, str], list[float]] = defaultdict(list)
         live = [name for name in LIVE if name in names and ("latency" in phases or "sustained" in phases)]
         for number in range(self._rounds):
-            for name in live:
+            for name in turned(live, number):
                 assignment = self._assignment(kind, name, REAL_TIME, f"live{number}")
                 if (got := self._try(name, assignment, KINDS[kind]())) is not None:
                     waits[name] += got.get("waits", [])
@@ -142,17 +142,17 @@ class Bench:
                         if figure in got:
                             rates[name, figure].append(got[figure])
         if "backlog" in phases:
+            backlog = [(name, mode) for name, mode in BACKLOG if name in names and mode in self._modes]
             source = KINDS[kind]()
             prefix = f"{kind}-backlog-"
             self._say(f"{kind}: producing {self._trial.records:,} records")
             self._trial.preload(source, prefix)
             for number in range(self._rounds):
-                for name, mode in BACKLOG:
-                    if name in names and mode in self._modes:
-                        assignment = self._assignment(kind, name, mode, f"{mode}{number}")
-                        assignment = replace(assignment, prefix=prefix, rehearsal=mode != REAL_TIME)
-                        if (got := self._try(name, assignment, source, backlog=True)) is not None:
-                            rates[name, FIGURES[mode]].append(got["per_s"])
+                for name, mode in turned(backlog, number):
+                    assignment = self._assignment(kind, name, mode, f"{mode}{number}")
+                    assignment = replace(assignment, prefix=prefix, rehearsal=mode != REAL_TIME)
+                    if (got := self._try(name, assignment, source, backlog=True)) is not None:
+                        rates[name, FIGURES[mode]].append(got["per_s"])
         result: dict[str, Any] = {}
         for name in names:
             figures: dict[str, Any] = {**latencies(waits[name])} if waits[name] else {}

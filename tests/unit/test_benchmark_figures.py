@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from figures import latencies, middle, ratios, waits
+from figures import latencies, middle, ratios, turned, waits
 from view_kinds import KINDS, Mark, read_row
 
 
@@ -17,6 +17,16 @@ def test_an_event_waits_for_its_number_or_a_later_one() -> None:
     seen: dict[Mark, list[tuple[int, float]]] = {("a",): [(2, 10.5), (3, 11.0)], ("b",): [(1, 10.25)]}
     sent = [(("a",), 1, 10.0), (("b",), 1, 10.0), (("a",), 2, 10.25), (("a",), 3, 10.5), (("a",), 4, 10.75)]
     assert waits(sent, seen) == [500, 250, 250, 500]
+
+
+def test_each_round_begins_with_another_contender() -> None:
+    assert [turned("abc", number) for number in range(4)] == [
+        ["a", "b", "c"],
+        ["b", "c", "a"],
+        ["c", "a", "b"],
+        ["a", "b", "c"],
+    ]
+    assert turned([], 1) == []
 
 
 def test_a_rate_is_the_median_of_the_rounds() -> None:
