@@ -24,6 +24,7 @@ from tailrace.dev.broker import Broker
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.builds import Build
 from tailrace.pipeline.changelog import Reach, changelog_writer, changes, unwritten_changes, write_batches
+from tailrace.views import View
 
 AT = datetime(2026, 2, 3, 4, 5, 6, 789000, tzinfo=UTC)
 GENERATION = 3
@@ -248,6 +249,13 @@ def names(broker: Broker, fresh: str) -> tuple[str, str, str]:
     return found
 
 
+def joined(names: tuple[str, str, str], how: str) -> View:
+    a, b, output = names
+    app = App("movies")
+    tables = {"a": app.table(a, key="id", value="s string"), "b": app.table(b, key="id", value="n long")}
+    return app.join("joined", tables, how=how, to=output)
+
+
 def produce(broker: Broker, *sent: tuple[str, str, Any]) -> None:
     producer = Producer({"bootstrap.servers": broker.address})
     for topic, key, value in sent:
@@ -259,9 +267,7 @@ def test_a_join_goes_from_one_mode_to_the_other_and_back_on_one_state(
     broker: Broker, spark: SparkSession, names: tuple[str, str, str], tmp_path: Path
 ) -> None:
     a, b, output = names
-    app = App("movies")
-    tables = {"a": app.table(a, key="id", value="s string"), "b": app.table(b, key="id", value="n long")}
-    build = Build(app.join("joined", tables, how="outer", to=output), 1, tmp_path)
+    build = Build(joined(names, "outer"), 1, tmp_path)
     for number, batches in enumerate((False, True, False, True)):
         produce(broker, *((a, "k", {"s": f"{number}.{n}"}) for n in range(3)), (b, "k", {"n": number}), (b, "k", None))
         process(spark, broker, build, batches=batches)
@@ -286,9 +292,7 @@ def test_a_row_that_was_written_before_a_crash_is_retracted_by_the_batch_that_is
     broker: Broker, spark: SparkSession, names: tuple[str, str, str], tmp_path: Path
 ) -> None:
     a, b, output = names
-    app = App("movies")
-    tables = {"a": app.table(a, key="id", value="s string"), "b": app.table(b, key="id", value="n long")}
-    view = app.join("joined", tables, how="inner", to=output)
+    view = joined(names, "inner")
     produce(broker, (a, "k", {"s": "x"}), (b, "k", {"n": 1}))
     process(spark, broker, Build(view, 1, tmp_path / "before"), batches=False)
     assert newest(broker, output) == {b"k": (2, b'{"id":"k","s":"x","n":1}')}

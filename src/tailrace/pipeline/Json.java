@@ -7,12 +7,10 @@ import com.fasterxml.jackson.core.io.IOContext;
 import com.fasterxml.jackson.core.json.UTF8StreamJsonParser;
 import com.fasterxml.jackson.core.sym.ByteQuadsCanonicalizer;
 import java.io.IOException;
-import java.io.Serializable;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.json.JSONOptions;
 import org.apache.spark.sql.catalyst.json.JacksonParser;
 import org.apache.spark.sql.catalyst.util.BadRecordException;
-import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
@@ -36,14 +34,13 @@ import scala.runtime.AbstractFunction2;
  *
  * <p>The compiler is the one that Spark carries: no lambdas, no diamonds. One instance serves one task.
  */
-public final class Json implements ScalarFunction, Serializable {
-    private final StructType schema;
+public final class Json extends TypedFunction {
     private final boolean lenient;
     private transient FlatJson flat;
     private transient Reader reader;
 
     public Json(StructType schema, boolean lenient) {
-        this.schema = schema;
+        super(lenient ? "lenient_json" : "json", schema);
         this.lenient = lenient;
     }
 
@@ -69,26 +66,6 @@ public final class Json implements ScalarFunction, Serializable {
 
     public DataType resultType() {
         return schema;
-    }
-
-    public String name() {
-        return lenient ? "lenient_json" : "json";
-    }
-
-    public String canonicalName() {
-        return "tailrace." + name() + " " + schema.json();
-    }
-
-    public String toString() {
-        return "tailrace." + name();
-    }
-
-    public boolean equals(Object other) {
-        return other instanceof Json && lenient == ((Json) other).lenient && schema.equals(((Json) other).schema);
-    }
-
-    public int hashCode() {
-        return schema.hashCode();
     }
 
     /** Spark's own converters from JSON to a row, on bytes; notes whether anything follows a value. */

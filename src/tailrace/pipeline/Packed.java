@@ -1,10 +1,8 @@
 package tailrace;
 
-import java.io.Serializable;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
@@ -18,12 +16,11 @@ import org.apache.spark.sql.types.StructType;
 public final class Packed {
     private Packed() {}
 
-    public static final class Pack implements ScalarFunction, Serializable {
-        private final StructType schema;
+    public static final class Pack extends TypedFunction {
         private transient UnsafeProjection projection;
 
         public Pack(StructType schema) {
-            this.schema = schema;
+            super("pack", schema);
         }
 
         public byte[] invoke(InternalRow row) {
@@ -40,33 +37,11 @@ public final class Packed {
         public DataType resultType() {
             return DataTypes.BinaryType;
         }
-
-        public String name() {
-            return "pack";
-        }
-
-        public String canonicalName() {
-            return "tailrace.pack " + schema.json();
-        }
-
-        public String toString() {
-            return "tailrace.pack";
-        }
-
-        public boolean equals(Object other) {
-            return other instanceof Pack && schema.equals(((Pack) other).schema);
-        }
-
-        public int hashCode() {
-            return schema.hashCode();
-        }
     }
 
-    public static final class Unpack implements ScalarFunction, Serializable {
-        private final StructType schema;
-
+    public static final class Unpack extends TypedFunction {
         public Unpack(StructType schema) {
-            this.schema = schema;
+            super("unpack", schema);
         }
 
         public InternalRow invoke(byte[] data, InternalRow ignored) {
@@ -85,26 +60,6 @@ public final class Packed {
 
         public boolean isResultNullable() {
             return false;
-        }
-
-        public String name() {
-            return "unpack";
-        }
-
-        public String canonicalName() {
-            return "tailrace.unpack " + schema.json();
-        }
-
-        public String toString() {
-            return "tailrace.unpack";
-        }
-
-        public boolean equals(Object other) {
-            return other instanceof Unpack && schema.equals(((Unpack) other).schema);
-        }
-
-        public int hashCode() {
-            return schema.hashCode();
         }
     }
 }

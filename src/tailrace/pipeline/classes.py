@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped, unused-i
 from pyspark.sql import SparkSession
 
 # Each may use those before it.
-_FUNCTIONS = ("PlainTypes.java", "FlatJson.java", "Json.java", "Packed.java", "Functions.java")
+_FUNCTIONS = ("TypedFunction.java", "PlainTypes.java", "FlatJson.java", "Json.java", "Packed.java", "Functions.java")
 _BATCHES = ("Newest.java", "Conflation.java")
 _SINK = ("RowJson.java", "Changelog.java")
 # The sink needs Kafka's classes. A session of the user's own, in which views are tested, may lack them.
