@@ -22,11 +22,10 @@ STATE_PARTITIONS = 2
 BATCH = 2_000_000
 BATCH_WITHOUT_STATE = 8_000_000
 WITHOUT_STATE = ("latest", "feed")
-# What makes micro-batches fast: for the source, and for the sink.
-TOGETHER = (
-    {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": str(2 * 1024 * 1024)},
-    {"kafka.linger.ms": "50", "kafka.batch.size": str(256 * 1024)},
-)
+# What makes the source fast, and the sink in each mode.
+FETCHED_WHOLE = {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": str(2 * 1024 * 1024)}
+AT_ONCE = {"kafka.linger.ms": "0", "kafka.batch.size": str(64 * 1024)}
+TOGETHER = {"kafka.linger.ms": "50", "kafka.batch.size": str(256 * 1024)}
 SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -67,9 +66,10 @@ class Topics:
             .option("subscribe", ",".join(self._flags.prefix + name for name in names))
             .option("startingOffsets", "earliest")
             .option("failOnDataLoss", "false")
+            .options(**FETCHED_WHOLE)
         )
         if self._at_most is not None:
-            source = source.options(**TOGETHER[0]).option("maxOffsetsPerTrigger", self._at_most)
+            source = source.option("maxOffsetsPerTrigger", self._at_most)
         return source.load()
 
     def parsed(self, name: str, schema: str) -> DataFrame:
@@ -165,7 +165,7 @@ def main() -> int:
             .outputMode("update")
             .option("kafka.bootstrap.servers", flags.kafka)
             .option("topic", flags.output)
-            .options(**({"kafka.linger.ms": "0"} if phase == "real-time" else TOGETHER[1]))
+            .options(**(AT_ONCE if phase == "real-time" else TOGETHER))
             .option("checkpointLocation", flags.checkpoint)
         )
         if phase == "real-time":

@@ -26,9 +26,9 @@ _LONGEST_RECORD = 8 * 1024 * 1024
 # A producer that gives a record up goes on with later ones. Of a feed, these would stand in the changelog as if
 # everything before them did, and the repetition would be taken for a replay: so its producer waits for the brokers.
 _NEVER = 2**31 - 1
-# In real time a record goes out as soon as it is there. In a micro-batch it waits for others to go with it: the end of
-# the batch sends all that still wait.
-_AT_ONCE = {"kafka.linger.ms": "0"}
+# In real time a record goes out as soon as it is there, with those that came while the last request was under way. In a
+# micro-batch it waits for others to go with it: the end of the batch sends all that still wait.
+_AT_ONCE = {"kafka.linger.ms": "0", "kafka.batch.size": str(64 * 1024)}
 _TOGETHER = {"kafka.linger.ms": "50", "kafka.batch.size": str(256 * 1024)}
 
 

@@ -20,8 +20,8 @@ from tailrace.pipeline.registered import Registered
 from tailrace.topics import Dedupe, Table, Topic, Where
 from tailrace.views import Changelog, Feed, Source, View
 
-# After each fetch of a micro-batch Spark asks where the partition begins and ends, and throws away what was fetched and
-# not taken: so a fetch is large, and taken whole. A larger one costs more than it saves, in the garbage collector.
+# After each fetch Spark asks where the partition begins and ends, and throws away what was fetched and not taken: so a
+# fetch is large, and taken whole. A larger one costs more than it saves, in the garbage collector.
 _FETCHED_WHOLE = {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": str(2 * 1024 * 1024)}
 
 # The column of metadata that holds the headers.
@@ -99,9 +99,9 @@ def read(
     """
     start = "latest" if newest else json.dumps({topic: starts}) if starts else "earliest"
     source = session.readStream.format("kafka").options(**_source_options(servers, topic, group))
-    source = source.option("startingOffsets", start).option("includeHeaders", headers)
+    source = source.option("startingOffsets", start).option("includeHeaders", headers).options(**_FETCHED_WHOLE)
     if at_most is not None:
-        source = source.options(**_FETCHED_WHOLE).option("maxOffsetsPerTrigger", at_most)
+        source = source.option("maxOffsetsPerTrigger", at_most)
     return source.load()
 
 
