@@ -99,8 +99,10 @@ def test_a_reset_while_running_begins_where_it_says_and_leaves_nothing_of_before
     eventually(lambda: tailrace.row(1) == {"movie_id": 1, "rating": 6.5, "ratings": 2}, "all ratings again")
     eventually(lambda: tailrace.row(2) == {"movie_id": 2, "rating": 8.0, "ratings": 1}, "the other movie, too")
     written = changelog(tailrace.broker.address, tailrace.view)["1"]
+    # A tombstone of the hand-over, version 0, may stand behind a row that was just written: it is added once more.
     ranks = [(record.generation, record.version) for record in written]
-    assert written[-1].generation == 3 and ranks == sorted(ranks)
+    rows = [rank for rank in ranks if rank[1] > 0]
+    assert ranks[-1] == max(ranks) == (3, 2) and rows == sorted(rows)
     follower.close()
 
 

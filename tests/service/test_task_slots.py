@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tailrace import App
 from tailrace.dev import jars
 from tailrace.errors import TooFewSlots
-from tailrace.pipeline import changelog, functions, session
+from tailrace.pipeline import changelog, conflation, functions, session
 from tailrace.pipeline.builds import Build
 servers, topic, place = sys.argv[1:]
 session._PATIENCE = 5
@@ -33,6 +33,9 @@ spark = session.start_session("slots", slots=2, **given)
 schema = spark.createDataFrame([], "n long").schema
 texts = spark.range(4).repartition(2).select(F.concat(F.lit('{"n":'), "id", F.lit("}")).cast("binary").alias("text"))
 print("sum", texts.select(functions.json(F.col("text"), schema).alias("it")).agg(F.sum("it.n")).collect()[0][0])
+keyed = spark.range(40).coalesce(1).select((F.col("id") % 3).alias("k"), "id", F.lit(1).cast("long").alias("n"))
+newest = conflation.conflated(keyed, ["k"], order=[F.col("id")], count="n", highest=[])
+print("newest", sorted((row.id, row.n) for row in newest.collect()))
 made = spark.range(40).select("id", F.lit(1).cast("long").alias("_version"), F.now().alias("_timestamp"))
 made.write.parquet(place + "/rows")
 rows = spark.readStream.schema("id long, _version long, _timestamp timestamp").parquet(place + "/rows")
@@ -67,6 +70,10 @@ def test_a_cluster_with_too_few_task_slots_is_told_before_anything_starts(
 
 def test_executors_of_a_cluster_have_our_functions(done: subprocess.CompletedProcess[str]) -> None:
     assert "sum 6" in done.stdout, done.stderr
+
+
+def test_executors_of_a_cluster_drop_outdated_rows(done: subprocess.CompletedProcess[str]) -> None:
+    assert "newest [(37, 13), (38, 13), (39, 14)]" in done.stdout, done.stderr
 
 
 def test_executors_of_a_cluster_write_changelogs(broker: Broker, done: subprocess.CompletedProcess[str]) -> None:
