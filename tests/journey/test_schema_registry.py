@@ -44,7 +44,7 @@ def movies(tmp_path: Path, broker: Broker, redis_server: RedisServer, fresh: str
 
 @pytest.fixture
 def client(registry: RegistryServer) -> Iterator[SchemaRegistryClient]:
-    found = SchemaRegistryClient({"url": registry.url})
+    found = registry.client()
     yield found
     found.close()
 

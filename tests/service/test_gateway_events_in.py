@@ -248,7 +248,7 @@ def test_nobody_writes_to_a_topic_that_is_not_declared_for_it(post: Post, gatewa
 
 @pytest.fixture(scope="module")
 def client(registry: RegistryServer) -> Iterator[SchemaRegistryClient]:
-    found = SchemaRegistryClient({"url": registry.url})
+    found = registry.client()
     yield found
     found.close()
 

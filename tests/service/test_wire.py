@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
@@ -309,7 +308,7 @@ def test_what_the_client_serializes_is_read_back_through_the_registry(
     two = fields(field("movie_id", "int"), field("rating", ["null", "double"], default=None), **name)
     written = [(one, {"movie_id": 1, "old": "x"}), (two, {"movie_id": 2, "rating": 7.5})]
     payloads: list[bytes | None] = []
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with registry.client() as client:
         for schema, value in written:
             serializer = AvroSerializer(client, json.dumps(schema))
             payloads.append(serializer(value, SerializationContext(topic, MessageField.VALUE)))
