@@ -38,7 +38,7 @@ final class Newest {
         return (Held) rows.get(key);
     }
 
-    /** Hold the first row of a key. Neither may change afterwards. True where there is no room for more. */
+    /** Hold the first row of a key; neither the key nor the size of the row may change. True where there is no room for more. */
     boolean hold(Object key, UnsafeRow row) {
         Held held = new Held();
         rows.put(key, held);
