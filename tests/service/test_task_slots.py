@@ -15,13 +15,15 @@ from tailrace.kafka.topics import Topics
 PROGRAM = """
 import sys
 from pathlib import Path
+from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import functions as F
 from tailrace import App
 from tailrace.dev import jars
 from tailrace.errors import TooFewSlots
 from tailrace.pipeline import changelog, conflation, functions, session
 from tailrace.pipeline.builds import Build
-servers, topic, place = sys.argv[1:]
+servers, topic, events, counts, place = sys.argv[1:]
+session.SETTINGS["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = "3600000"
 session._PATIENCE = 5
 given = {"state_partitions": 1, "jars": jars.ensure("spark"), "quiet": True, "master": "local-cluster[1,2,1024]"}
 try:
@@ -45,19 +47,36 @@ writer = changelog.write_batches(
     changelog.unwritten_changes(rows, ("id",)), servers, Build(view, 1, Path()), conflate=True
 )
 writer.option("checkpointLocation", place + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
+kafka = {"kafka.bootstrap.servers": servers, "subscribe": events, "startingOffsets": "earliest"}
+counted = spark.readStream.format("kafka").options(**kafka).load().groupBy("key").count()
+counted = counted.select("key", F.col("count").cast("string").alias("value")).writeStream.outputMode("update")
+kafka = {"kafka.bootstrap.servers": servers, "topic": counts, "checkpointLocation": place + "/counts"}
+query = counted.format("kafka").options(**kafka).trigger(realTime="10 minutes").start()
+producer = Producer({"bootstrap.servers": servers})
+consumer = Consumer({"bootstrap.servers": servers, "group.id": "g"})
+consumer.assign([TopicPartition(counts, 0, 0)])
+for _ in range(3):
+    producer.produce(events, key="k")
+    producer.flush()
+    found = consumer.poll(60)
+    print("alone", found and found.value())
+query.stop()
 spark.stop()
 """
 
 
 TOPIC = "executors-write-this"
+EVENTS = "executors-count-this"
+COUNTS = "executors-counted-this"
 
 
 @pytest.fixture(scope="module")
 def done(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
     """One process, and one JVM, for all: a cluster takes long to start."""
-    Topics(broker.address).create(TOPIC, partitions=1, replication=1, config={})
+    for topic in (TOPIC, EVENTS, COUNTS):
+        Topics(broker.address).create(topic, partitions=1, replication=1, config={})
     place: Path = tmp_path_factory.mktemp("cluster")
-    command = [sys.executable, "-c", PROGRAM, broker.address, TOPIC, str(place)]
+    command = [sys.executable, "-c", PROGRAM, broker.address, TOPIC, EVENTS, COUNTS, str(place)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -81,3 +100,12 @@ def test_executors_of_a_cluster_write_changelogs(broker: Broker, done: subproces
     _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=30)
     consumer.close()
     assert end == 40, done.stderr
+
+
+def test_a_row_that_comes_alone_does_not_wait_for_others_in_the_shuffle(done: subprocess.CompletedProcess[str]) -> None:
+    """Not even where a buffer may be held for an hour; nor does a batch end meanwhile."""
+    assert [line for line in done.stdout.splitlines() if line.startswith("alone")] == [
+        "alone b'1'",
+        "alone b'2'",
+        "alone b'3'",
+    ], done.stderr

@@ -11,25 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped, unused-ignore]
-from pyspark.sql import SparkSession
 
 # Each may use those before it.
 _FUNCTIONS = ("TypedFunction.java", "PlainTypes.java", "FlatJson.java", "Json.java", "Packed.java", "Functions.java")
 _BATCHES = ("Newest.java", "Conflation.java")
 _SINK = ("RowJson.java", "Changelog.java")
+_SHUFFLE = ("Shuffle.java",)
 # The sink needs Kafka's classes. A session of the user's own, in which views are tested, may lack them.
 _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
-def install(session: SparkSession, directory: Path, *, executors: bool) -> None:
-    """Compile the classes into a directory for the class loader; executors elsewhere get them as a jar."""
-    context = session.sparkContext
-    jvm = context._jvm
-    assert jvm is not None  # noqa: S101
+def install(jvm: Any, directory: Path) -> Path:
+    """Compile the classes into a directory for the class loader, before Spark starts, and into a jar for executors."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     known = loader
     compiled: dict[str, bytes] = {}
-    for source in (*_FUNCTIONS, *_BATCHES, *(_SINK if _has(jvm, loader, _KAFKA) else ())):
+    for source in (*_FUNCTIONS, *_BATCHES, *_SHUFFLE, *(_SINK if _has(jvm, loader, _KAFKA) else ())):
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(known)
         compiler.cook(Path(__file__).with_name(source).read_text(encoding="utf-8"))
@@ -41,12 +38,11 @@ def install(session: SparkSession, directory: Path, *, executors: bool) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(code)
     loader.addURL(jvm.java.net.URL(f"{directory.as_uri()}/"))
-    if executors:
-        jar = directory / "tailrace.jar"
-        with zipfile.ZipFile(jar, "w") as archive:
-            for name, code in compiled.items():
-                archive.writestr(name, code)
-        context._jsc.addJar(str(jar))
+    jar = directory / "tailrace.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        for name, code in compiled.items():
+            archive.writestr(name, code)
+    return jar
 
 
 def _has(jvm: Any, loader: Any, name: str) -> bool:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped, unused-ignore]
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -37,7 +38,8 @@ SETTINGS = {
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     # Counting the rows of the state reads each key once more before it is written.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    # The shuffle hands a row on at once instead of filling a buffer for up to 50 ms.
+    # The shuffle hands a row that comes alone on at once, and others after a millisecond instead of 50.
+    "spark.shuffle.manager.incremental": "tailrace.Shuffle",
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     # The default forks a process for each checkpoint file on a local disk, which lengthens every batch boundary.
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
@@ -96,10 +98,9 @@ def start_session(
     # Spark logs each mistake in a user's SQL with a stack trace; the analysis reports it in a line.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    builder = SparkSession.Builder().master(master or f"local[{slots}]").appName(f"tailrace {app}")
-    for name, value in {**SETTINGS, **CATALOG, **({} if master else _LOCAL)}.items():
-        builder = builder.config(name, value)
-    builder = builder.config("spark.sql.shuffle.partitions", str(state_partitions))
+    conf = SparkConf().setMaster(master or f"local[{slots}]").setAppName(f"tailrace {app}")
+    conf.setAll([*SETTINGS.items(), *CATALOG.items(), *({} if master else _LOCAL).items()])
+    conf.set("spark.sql.shuffle.partitions", str(state_partitions))
     java = [f"-Dorg.apache.avro.limits.{what}.maxLength={_LONGEST}" for what in ("string", "bytes", "collectionItems")]
     java += [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *collector(os.environ)]
     java += training_options(archive) if archive is not None else archive_options(jars, os.environ)
@@ -107,21 +108,23 @@ def start_session(
     if scratch is not None:
         os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
         java.append(f'"-Djava.io.tmpdir={scratch}"')
-    builder = builder.config("spark.driver.extraJavaOptions", " ".join(java))
+    conf.set("spark.driver.extraJavaOptions", " ".join(java))
     # An archive of classes needs the same path each time; so ours are not on it, and come by the class loader.
-    builder = builder.config("spark.driver.extraClassPath", os.pathsep.join(map(str, jars)))
-    if jars and master:
-        builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
+    conf.set("spark.driver.extraClassPath", os.pathsep.join(map(str, jars)))
     try:
         with _kept_off_terminal() if quiet else nullcontext():
-            session = builder.getOrCreate()
+            # First the JVM, then our classes, then Spark: some of them are to be there when it starts.
+            SparkContext._ensure_initialized(conf=conf)
+            ours = install(SparkContext._jvm, classes)
+            if master:
+                conf.set("spark.jars", ",".join(map(str, (*jars, ours))))
+            session = SparkSession.Builder().config(conf=conf).getOrCreate()
     except PySparkRuntimeError as error:
         raise InstallError(f"Spark did not start: {error}") from None
     except Py4JJavaError as error:
         raise InstallError(f"Spark did not start: {error.java_exception.getMessage()}") from None
     if master:
         _require_slots(session, slots, master)
-    install(session, classes, executors=bool(master))
     return session
 
 
