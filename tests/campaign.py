@@ -69,6 +69,7 @@ def _round(seed: int, kills: int, examples: int, tests: list[str]) -> Round:
         command += [f"--basetemp={directory}/tests", "-o", "tmp_path_retention_policy=failed"]
         command += ["--seed", str(seed), f"--hypothesis-seed={seed}", "--every-kind"]
         command += ["--kills", str(kills), "--examples", str(examples), f"--timeout={_LONGEST}"]
+        command += ["-o", f"faulthandler_timeout={_LONGEST}"]
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
     failed = [
