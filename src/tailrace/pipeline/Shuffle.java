@@ -17,7 +17,7 @@ import scala.collection.Iterator;
  * <p>Spark's own leaves it in a buffer until a thread passes by, each millisecond at best.
  */
 public final class Shuffle extends StreamingShuffleManager {
-    // Rows that follow each other take a tenth of this; those that were waited for longer come one by one.
+    // Rows that follow each other come some microseconds apart; those that were waited for longer come one by one.
     private static final long ALONE_NANOS = 100000L;
 
     public ShuffleWriter getWriter(ShuffleHandle handle, long task, TaskContext context, ShuffleWriteMetricsReporter metrics) {

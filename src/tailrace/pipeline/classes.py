@@ -21,27 +21,28 @@ _SHUFFLE = ("Shuffle.java",)
 _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
-def install(jvm: Any, directory: Path) -> Path:
-    """Compile the classes into a directory for the class loader, before Spark starts, and into a jar for executors."""
+def install(jvm: Any, directory: Path) -> None:
+    """Compile the classes into a directory for the class loader, before Spark starts."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     known = loader
-    compiled: dict[str, bytes] = {}
     for source in (*_FUNCTIONS, *_BATCHES, *_SHUFFLE, *(_SINK if _has(jvm, loader, _KAFKA) else ())):
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(known)
         compiler.cook(Path(__file__).with_name(source).read_text(encoding="utf-8"))
         known = compiler.getClassLoader()
         for name, code in compiler.getBytecodes().items():
-            compiled[f"{name.replace('.', '/')}.class"] = bytes(code)
-    for name, code in compiled.items():
-        file = directory / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(code)
+            file = directory / f"{name.replace('.', '/')}.class"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(bytes(code))
     loader.addURL(jvm.java.net.URL(f"{directory.as_uri()}/"))
+
+
+def jar_of(directory: Path) -> Path:
+    """The classes of a directory as a jar, for executors in processes of their own."""
     jar = directory / "tailrace.jar"
     with zipfile.ZipFile(jar, "w") as archive:
-        for name, code in compiled.items():
-            archive.writestr(name, code)
+        for file in directory.rglob("*.class"):
+            archive.write(file, file.relative_to(directory))
     return jar
 
 

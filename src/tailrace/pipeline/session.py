@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.errors import InstallError, SparkDied, TooFewSlots
 from tailrace.pipeline.archive import archive_options, training_options
-from tailrace.pipeline.classes import install
+from tailrace.pipeline.classes import install, jar_of
 from tailrace.pipeline.collector import collector
 from tailrace.pipeline.functions import CATALOG
 
@@ -98,7 +98,7 @@ def start_session(
     # Spark logs each mistake in a user's SQL with a stack trace; the analysis reports it in a line.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    conf = SparkConf().setMaster(master or f"local[{slots}]").setAppName(f"tailrace {app}")
+    conf = SparkConf(loadDefaults=False).setMaster(master or f"local[{slots}]").setAppName(f"tailrace {app}")
     conf.setAll([*SETTINGS.items(), *CATALOG.items(), *({} if master else _LOCAL).items()])
     conf.set("spark.sql.shuffle.partitions", str(state_partitions))
     java = [f"-Dorg.apache.avro.limits.{what}.maxLength={_LONGEST}" for what in ("string", "bytes", "collectionItems")]
@@ -115,9 +115,9 @@ def start_session(
         with _kept_off_terminal() if quiet else nullcontext():
             # First the JVM, then our classes, then Spark: some of them are to be there when it starts.
             SparkContext._ensure_initialized(conf=conf)
-            ours = install(SparkContext._jvm, classes)
+            install(SparkContext._jvm, classes)
             if master:
-                conf.set("spark.jars", ",".join(map(str, (*jars, ours))))
+                conf.set("spark.jars", ",".join(map(str, (*jars, jar_of(classes)))))
             session = SparkSession.Builder().config(conf=conf).getOrCreate()
     except PySparkRuntimeError as error:
         raise InstallError(f"Spark did not start: {error}") from None
