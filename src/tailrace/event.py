@@ -3,7 +3,8 @@
     key      the client as UTF-8 text; several columns as a JSON array
     value    the event as compact JSON
     headers  g, v and t as for a view; p, the partition of the source topic that the event comes from;
-             s, which source topic: another one where it was deleted and made anew
+             s, which source topic: another one where it was deleted and made anew;
+             o, where the event is longer than the topic takes, and the value null therefore: its bytes and the key's
 
 The version is the event's offset in that partition plus one: with p and s it says which source record it was.
 """
@@ -14,7 +15,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tailrace.record import NotAChange, number
+from tailrace.record import NotAChange, number, too_long
 
 _LONGEST_SOURCE = 40
 
@@ -55,9 +56,11 @@ def decode_event(
     """The event that a Kafka record holds; raises NotAChange for a record of another kind."""
     if key is None:
         raise NotAChange("expected the client as the record key, got a record without a key")
-    if value is None:
-        raise NotAChange("expected an event as the record value, got a record without a value")
     found = dict(headers or ())
+    if value is None:
+        if "o" in found:
+            raise NotAChange(too_long(number(found, "o")))
+        raise NotAChange("expected an event as the record value, got a record without a value")
     origin = found.get("s") or b""
     if len(origin) > _LONGEST_SOURCE:
         raise NotAChange(f"expected the header 's' with {_LONGEST_SOURCE} bytes at most, got {len(origin)}")

@@ -5,6 +5,7 @@
     headers  g generation, v version, t source timestamp in ms, each as decimal text;
              x, where the row expires: when, in ms since 1970;
              p and s, where it is an event of a feed: see `event`;
+             o, where the row is longer than the topic takes, and the value null therefore: its bytes and the key's;
              a, where a materializer has added the record and not the pipeline: 1
 
 The value is never parsed on its way to the client: it is carried as bytes.
@@ -30,6 +31,7 @@ class Change:
     offset: int
     expires: int | None = None
     added: bool = False
+    oversize: int | None = None
 
     @property
     def rank(self) -> tuple[int, int, bool]:
@@ -45,6 +47,8 @@ class Change:
         found = [("g", b"%d" % self.generation), ("v", b"%d" % self.version), ("t", b"%d" % self.timestamp)]
         if self.expires is not None:
             found.append(("x", b"%d" % self.expires))
+        if self.oversize is not None:
+            found.append(("o", b"%d" % self.oversize))
         if self.added:
             found.append(("a", b"1"))
         return found
@@ -70,6 +74,15 @@ def decode_change(
         offset=offset,
         expires=number(found, "x") if "x" in found else None,
         added="a" in found,
+        oversize=number(found, "o") if "o" in found else None,
+    )
+
+
+def too_long(size: int) -> str:
+    """What is said of a row or event that is longer than its changelog takes."""
+    return (
+        f"expected a row that the changelog takes, got one of {size} bytes with its key: it is left out. "
+        "Have the view make shorter rows, or raise max.message.bytes of the changelog"
     )
 
 

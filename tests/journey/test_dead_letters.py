@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import Message, Producer
 
 from oracle import changelog, read_topic
 from running import Tailrace, eventually
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.topics import Topics
 
 MODULE = """
 from tailrace import App
@@ -103,3 +105,77 @@ def test_inputs_are_processed_or_dead_letters_and_nothing_is_touched(movies: Tai
         return {sample: value for sample, value in found if "tailrace_dead_letters_total" in sample and name in sample}
 
     eventually(lambda: sum(metric().values()) == len(bad), "the metrics count every dead letter")
+
+
+LONG = """
+from tailrace import App
+
+app = App("movies-{fresh}")
+notes = app.topic("ratings-{fresh}", value="client string, text string")
+app.latest("last-{fresh}", notes, key="client")
+app.latest("last-in-batches-{fresh}", notes, key="client", mode="micro-batch")
+app.view("counts-{fresh}", notes, key="client", columns={{"notes": "count(*)"}})
+app.feed("notes-{fresh}", notes, key="client")
+"""
+
+
+def test_a_record_that_is_too_long_for_a_row_a_key_or_a_letter_delays_no_other(
+    tmp_path: Path, broker: Broker, redis_server: RedisServer, fresh: str
+) -> None:
+    app = Tailrace(tmp_path / "app", broker, redis_server, fresh, LONG.format(fresh=fresh))
+    topics = Topics(broker.address)
+    topics.create(app.topic, partitions=1, replication=1, config={"max.message.bytes": "40000000"})
+    # One that its owner has made, and that takes less than the longest of the records.
+    letters = f"{app.topic}.dead-letters"
+    topics.create(letters, partitions=1, replication=1, config={"max.message.bytes": "12000000"})
+    producer = Producer({"bootstrap.servers": broker.address, "message.max.bytes": 40_000_000})
+
+    def note(client: str, text: str) -> bytes:
+        return json.dumps({"client": client, "text": text}).encode()
+
+    def rows(name: str) -> dict[str, list[Any]]:
+        found = changelog(broker.address, f"{name}-{fresh}")
+        return {key: [one.row and one.row["text"] for one in of] for key, of in found.items()}
+
+    def headers(topic: str) -> list[dict[str, bytes]]:
+        return [headers_of(message) for message in read_topic(broker.address, topic)]
+
+    try:
+        app.start_pipeline()
+        app.start_materializer()
+        app.wait_ready("pipeline")
+        malformed = b"{" + b"x" * 9_000_000
+        for value in (
+            note("ann", "first"),
+            note("ann", "x" * 9_000_000),
+            malformed,
+            b"{" + b"y" * 20_000_000,
+            note("k" * 70_000, "a key that nobody can ask for"),
+            note("bob", "last"),
+        ):
+            producer.produce(app.topic, value)
+        assert producer.flush(60) == 0
+        for name in ("last", "last-in-batches", "notes"):
+            eventually(lambda name=name: rows(name).get("bob") == ["last"], f"what comes after them, in {name}")  # type: ignore[misc]
+            assert rows(name)["ann"][-1] is None and rows(name).keys() == {"ann", "bob"}
+        assert rows("last")["ann"] == rows("notes")["ann"] == ["first", None]
+        counts = changelog(broker.address, f"counts-{fresh}")
+        assert {key: of[-1].row["notes"] for key, of in counts.items() if of[-1].row} == {"ann": 2, "bob": 1}
+
+        eventually(lambda: len(headers(letters)) == 3, "both that are malformed, and the one with the long key")
+        found = read_topic(broker.address, letters)
+        assert [message.value() for message in found][:2] == [malformed, None]
+        errors = [headers["tailrace.error"].decode() for headers in headers(letters)]
+        assert [error.partition(":")[0] for error in errors] == ["malformed", "malformed", "no-key"]
+        assert "longer than this topic takes" in errors[1] and "longer" not in errors[0]
+        for name in ("last", "last-in-batches", "notes"):
+            topic = f"{name}-{fresh}.dead-letters"
+            eventually(lambda topic=topic: bool(topics.describe([topic])), f"{topic}")  # type: ignore[misc]
+            eventually(lambda topic=topic: bool(headers(topic)), "the letter of the row that is too long")  # type: ignore[misc]
+            (letter,) = headers(topic)
+            assert "bytes with its key: it is left out" in letter["tailrace.error"].decode()
+            assert (int(letter["o"]), int(letter["v"])) > (9_000_000, 0)
+        restarts = [value for name, value in app.metrics("pipeline").items() if "pipeline_restarts_total" in name]
+        assert len(restarts) == 4 and not any(restarts)
+    finally:
+        app.stop()

@@ -21,9 +21,17 @@ from pyspark.sql import functions as F
 
 from tailrace import App
 from tailrace.dev.broker import Broker
-from tailrace.kafka.topics import Topics
+from tailrace.kafka.topics import LEAST, LONGEST, Topics
 from tailrace.pipeline.builds import Build
-from tailrace.pipeline.changelog import Reach, changelog_writer, changes, unwritten_changes, write_batches
+from tailrace.pipeline.changelog import (
+    Reach,
+    changelog_writer,
+    changes,
+    fitting,
+    unwritten_changes,
+    write,
+    write_batches,
+)
 from tailrace.views import View
 
 AT = datetime(2026, 2, 3, 4, 5, 6, 789000, tzinfo=UTC)
@@ -62,14 +70,21 @@ def made(broker: Broker, name: str, origin: str = "", **config: str) -> Build:
     return Build(view, GENERATION, Path(), origin=origin)
 
 
-def write(
-    broker: Broker, rows: DataFrame, key: tuple[str, ...], build: Build, place: Path, *, conflate: bool = False
+def write_rows(
+    broker: Broker,
+    rows: DataFrame,
+    key: tuple[str, ...],
+    build: Build,
+    place: Path,
+    *,
+    conflate: bool = False,
+    longest: int = LONGEST,
 ) -> DataFrame:
     """Write rows as one batch; what was written from."""
     spark, data = rows.sparkSession, str(place / "rows")
     rows.coalesce(1).write.parquet(data)
     stream = spark.readStream.schema(rows.schema).parquet(data)
-    writer = write_batches(unwritten_changes(stream, key), broker.address, build, conflate=conflate)
+    writer = write_batches(unwritten_changes(stream, key), broker.address, build, conflate=conflate, longest=longest)
     query = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
     try:
         query.awaitTermination()
@@ -95,8 +110,8 @@ def records(broker: Broker, topic: str) -> Iterator[Record]:
     consumer.close()
 
 
-def in_real_time(rows: DataFrame, key: tuple[str, ...], origin: str = "") -> list[Record]:
-    found = changes(rows, key, GENERATION, origin).select(
+def in_real_time(rows: DataFrame, key: tuple[str, ...], origin: str = "", longest: int = LONGEST) -> list[Record]:
+    found = fitting(changes(rows, key, GENERATION, origin), longest).select(
         F.col("key").cast("binary"), F.col("value").cast("binary"), "headers"
     )
     return [
@@ -128,7 +143,7 @@ def test_plain_rows_are_written_to_the_byte_as_in_real_time(
 ) -> None:
     name = f"{fresh}-{number}-{len(rows)}"
     build = made(broker, name)
-    given = write(broker, spark.createDataFrame(rows, PLAIN), ("id",), build, tmp_path / name)
+    given = write_rows(broker, spark.createDataFrame(rows, PLAIN), ("id",), build, tmp_path / name)
     expected = in_real_time(given, ("id",))
     assert len(expected) == len(rows)
     assert list(records(broker, name)) == expected
@@ -141,7 +156,7 @@ def test_text_that_is_no_utf8_is_written_as_in_real_time(
     bad = [b"\xff", b"a\xc3", b"\xed\xa0\x80", b"\xc0\x80", b"fine"]
     rows = spark.createDataFrame([(n, bytearray(text), 1, AT) for n, text in enumerate(bad)], ddl)
     named = rows.withColumn("s", F.col("b").cast("string")).drop("b")
-    given = write(broker, named, ("id",), output, tmp_path)
+    given = write_rows(broker, named, ("id",), output, tmp_path)
     assert list(records(broker, output.output.changelog)) == in_real_time(given, ("id",))
 
 
@@ -161,7 +176,7 @@ def test_rows_of_every_type_are_written_to_the_byte_as_in_real_time(
         (2, AT, *[None] * 8, 2, before_1970, 6, 1),
         (3, *full[:6], math.inf, None, -7, 3, AT, 0, 9),
     ]
-    given = write(broker, spark.createDataFrame(rows, ddl), ("id", "at"), build, tmp_path)
+    given = write_rows(broker, spark.createDataFrame(rows, ddl), ("id", "at"), build, tmp_path)
     found = list(records(broker, fresh))
     assert found == in_real_time(given, ("id", "at"), "6f0c2a51")
     assert [name for name, _ in found[0][2]] == ["g", "v", "t", "x", "p", "s"]
@@ -178,7 +193,7 @@ def test_of_the_rows_of_a_key_the_one_of_the_highest_version_is_written(
         ("a", 2, 3, AT, True),
         ("b", 9, 4, AT, False),
     ]
-    write(broker, spark.createDataFrame(rows, ddl).coalesce(1), ("id",), output, tmp_path, conflate=True)
+    write_rows(broker, spark.createDataFrame(rows, ddl).coalesce(1), ("id",), output, tmp_path, conflate=True)
     found = {key: (value, dict(headers)["v"]) for key, value, headers in records(broker, output.output.changelog)}
     assert found == {b"a": (b'{"id":"a","n":3}', b"7"), b"b": (None, b"4")}
     assert len(list(records(broker, output.output.changelog))) == 2
@@ -193,7 +208,7 @@ def test_more_keys_than_memory_has_room_for_are_all_written(
     second = spark.range(again).select(F.col("id"), later.alias("_version"))
     text = F.repeat(F.lit("x"), 700).alias("s")
     rows = first.unionByName(second).select("id", text, "_version", F.lit(AT).alias("_timestamp"))
-    write(broker, rows, ("id",), output, tmp_path, conflate=True)
+    write_rows(broker, rows, ("id",), output, tmp_path, conflate=True)
     newest: dict[bytes | None, int] = {}
     written = 0
     for key, value, headers in records(broker, output.output.changelog):
@@ -211,8 +226,38 @@ def test_a_row_that_the_brokers_refuse_fails_the_batch_with_their_reason(
     build = made(broker, fresh, **{"max.message.bytes": "2000"})
     rows = spark.createDataFrame([(1, "x" * 10_000, 1, AT)], "id long, s string, _version long, _timestamp timestamp")
     with pytest.raises(StreamingQueryException, match="larger than the max message size"):
-        write(broker, rows, ("id",), build, tmp_path)
+        write_rows(broker, rows, ("id",), build, tmp_path)
     assert not list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
+
+
+@pytest.mark.parametrize("longest", [LEAST, LONGEST, 40_000_000])
+def test_the_longest_row_that_a_changelog_takes_is_written_and_of_a_longer_one_that_its_key_holds_none(
+    broker: Broker, spark: SparkSession, fresh: str, tmp_path: Path, longest: int
+) -> None:
+    origin = "s" * 40
+    ddl = "id string, s string, _version long, _timestamp timestamp, __expires long, __partition int"
+    numbers = (2**63 - 1, AT, 2**63 - 1, 2**31 - 1)
+    # Key and row, with what is around the text of the row.
+    most = longest - 512 - len('k{"id":"k","s":""}')
+    texts = F.repeat(F.lit("x"), F.col("size").cast("int"))
+    sized = spark.createDataFrame(
+        [("k", most, *numbers), ("k", most + 1, *numbers)], ddl.replace("s string", "size long")
+    )
+    rows = sized.withColumn("size", texts).withColumnRenamed("size", "s")
+    config = {"max.message.bytes": str(longest)}
+    build = made(broker, f"batches-{fresh}", origin, **config)
+    given = write_rows(broker, rows, ("id",), build, tmp_path, longest=longest)
+    found = list(records(broker, f"batches-{fresh}"))
+    assert [len(value or b"") for _, value, _ in found] == [longest - 513, 0]
+    assert ("o", b"%d" % (longest - 511)) in found[1][2] and "o" not in dict(found[0][2])
+    assert found == in_real_time(given, ("id",), origin, longest)
+
+    made(broker, f"live-{fresh}", **config)
+    stream = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "rows"))
+    fitted = fitting(changes(stream, ("id",), GENERATION, origin), longest)
+    writer = write(fitted, broker.address, f"live-{fresh}", longest)
+    writer.option("checkpointLocation", str(tmp_path / "live")).trigger(availableNow=True).start().awaitTermination()
+    assert list(records(broker, f"live-{fresh}")) == found
 
 
 def test_a_backlog_of_a_table_is_written_as_the_newest_usable_value_of_each_key(

@@ -17,6 +17,7 @@ from tailrace.dev.broker import Broker
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import Topics
 from tailrace.partitions import partition_of
+from tailrace.record import Change
 from tailrace.settings import Settings
 from tailrace.status import DeadLetters, status
 
@@ -101,6 +102,38 @@ def test_a_record_that_redis_never_takes_is_found_among_many(log: Changelog, new
         ready(materializer)
         log.put(b"0", 2)
         eventually(lambda: log.rows(server.url)[b"0"][1] == 2, "it goes on")
+
+
+def test_a_key_whose_row_is_too_long_holds_none_until_it_fits_again_and_a_letter_says_so(
+    log: Changelog, new_redis: NewRedis
+) -> None:
+    server = new_redis()
+    log.put(b"a", 1)
+    with running(log, server.url):
+        eventually(lambda: log.rows(server.url) == {b"a": (1, 1, b"{}")}, "the row")
+        log.put_raw(b"a", None, Change(b"a", None, 1, 2, 0, -1, oversize=9_000_000).headers())
+        eventually(lambda: log.rows(server.url) == {b"a": (1, 2, None)}, "the key holds none")
+        eventually(lambda: len(letters(log)) == 1, "the letter")
+        (letter,) = letters(log)
+        assert (letter.key(), letter.value(), dict(letter.headers())["v"]) == (b"a", None, b"2")
+        assert "9000000 bytes" in dict(letter.headers())["tailrace.error"].decode()
+        log.put(b"a", 3)
+        eventually(lambda: log.rows(server.url) == {b"a": (1, 3, b"{}")}, "the row that fits")
+
+
+def test_a_letter_is_longer_than_its_topic_takes_and_holds_up_nothing(log: Changelog, new_redis: NewRedis) -> None:
+    server = new_redis()
+    topics = Topics(log.broker.address)
+    config = {"max.message.bytes": "5000"}
+    topics.create(dead_letter_topic(log.view), partitions=1, replication=1, config=config)
+    log.put_raw(b"a", b"x" * 10_000, [("mine", b"1")])
+    log.put(b"a", 1)
+    with running(log, server.url):
+        eventually(lambda: log.rows(server.url) == {b"a": (1, 1, b"{}")}, "the record behind it")
+        (letter,) = letters(log)
+        said = {name: value.decode() for name, value in letter.headers()}
+        assert letter.value() is None and "longer than this topic takes" in said["tailrace.error"]
+        assert (said["tailrace.topic"], said["tailrace.offset"]) == (log.view, "0")
 
 
 def test_an_outage_makes_no_dead_letter_however_often_it_comes(log: Changelog, new_redis: NewRedis) -> None:

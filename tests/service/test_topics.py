@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from tailrace.dev.broker import Broker
 from tailrace.errors import TopicError, Unreachable
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
-from tailrace.kafka.topics import COMPACTED, Topics
+from tailrace.kafka.topics import COMPACTED, LEAST, Topics
 from tailrace.partitions import partition_of
 
 
@@ -27,6 +27,16 @@ def test_a_changelog_that_forgets_rows_is_refused(broker: Broker, fresh: str) ->
     topics.create(f"t-{fresh}", partitions=1, replication=1, config={})
     with pytest.raises(TopicError, match=r"expected cleanup\.policy=compact.*got delete"):
         topics.require_policy(f"t-{fresh}", "compact")
+
+
+def test_what_a_topic_takes_is_known_and_too_little_is_refused(broker: Broker, fresh: str) -> None:
+    topics = Topics(broker.address)
+    for size in (LEAST - 1, LEAST):
+        topics.create(f"t-{fresh}-{size}", partitions=1, replication=1, config={"max.message.bytes": str(size)})
+        assert topics.longest(f"t-{fresh}-{size}") == size
+    topics.require_room(f"t-{fresh}-{LEAST}")
+    with pytest.raises(TopicError, match=rf"expected max\.message\.bytes of {LEAST} at least.*got {LEAST - 1}"):
+        topics.require_room(f"t-{fresh}-{LEAST - 1}")
 
 
 def test_more_replicas_than_brokers_is_told_with_the_topic(broker: Broker, fresh: str) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.materializer.batch import RawRecord, conflate, cut
-from tailrace.record import MAX_NUMBER, NotAChange, decode_change
+from tailrace.record import MAX_NUMBER, NotAChange, decode_change, too_long
 
 
 def raw(offset: int, key: bytes, version: int, generation: int = 1) -> RawRecord:
@@ -77,7 +77,9 @@ header_lists = st.one_of(
         numbers,
         st.sampled_from([[], [("x", b"5")], [("x", b"x")], [("a", b"1")], [("x", b"5"), ("a", b"1")], [("x", None)]]),
     ),
-    st.lists(st.tuples(st.sampled_from(["g", "v", "t", "x", "a", "z"]), st.one_of(st.none(), numbers)), max_size=6),
+    st.lists(
+        st.tuples(st.sampled_from(["g", "v", "t", "x", "a", "o", "z"]), st.one_of(st.none(), numbers)), max_size=6
+    ),
 )
 
 
@@ -91,8 +93,11 @@ def test_headers_in_any_shape_are_read_as_decode_change_reads_them(
         change = decode_change(key, value, headers, 3)
     except NotAChange as error:
         reason = str(error)
+    if change is not None and change.oversize is not None:
+        reason = too_long(change.oversize)
     assert [refused.reason for refused in batch.refused] == ([reason] if reason is not None else [])
-    assert batch.changes == ([replace(change, value=value or None, added=False)] if change is not None else [])
+    seen = replace(change, value=value or None, added=False, oversize=None) if change is not None else None
+    assert batch.changes == ([seen] if seen is not None else [])
     assert batch.added == ([change] if change is not None and change.added else [])
 
 
@@ -111,6 +116,18 @@ def test_a_record_that_is_no_change_is_refused_and_the_batch_moves_past_it() -> 
     batch = conflate([(b"a", b"{}", None, 7), raw(8, b"b", 1), (None, b"x", None, 9)], 6)
     assert [refused.offset for refused in batch.refused] == [7, 9]
     assert [change.key for change in batch.changes] == [b"b"] and batch.reached == 9
+
+
+def test_a_key_whose_row_is_too_long_holds_none_and_the_newest_of_such_records_is_refused() -> None:
+    def oversize(offset: int, key: bytes, version: int) -> RawRecord:
+        _, _, headers, _ = raw(offset, key, version)
+        return (key, None, [*(headers or []), ("o", b"9000000")], offset)
+
+    batch = conflate([oversize(5, b"a", 1), raw(6, b"b", 1), oversize(7, b"a", 2), oversize(8, b"b", 2)], 4)
+    assert [(change.key, change.value) for change in batch.changes] == [(b"a", None), (b"b", None)]
+    assert [refused.offset for refused in batch.refused] == [7, 8] and "9000000 bytes" in batch.refused[0].reason
+    shorter_again = conflate([oversize(5, b"a", 1), raw(6, b"a", 2)], 4)
+    assert shorter_again.refused == [] and [change.value for change in shorter_again.changes] == [b"{}"]
 
 
 def test_what_a_materializer_has_added_is_told_apart() -> None:

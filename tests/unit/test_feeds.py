@@ -39,6 +39,11 @@ def test_a_record_that_lacks_what_an_event_has_is_refused(key: bytes | None, val
         decode_event(key, value, headers, 0)
 
 
+def test_an_event_that_was_too_long_is_refused_with_its_length() -> None:
+    with pytest.raises(NotAChange, match=r"9000000 bytes.*max\.message\.bytes"):
+        decode_event(b"ann", None, [*EVENT.headers(), ("o", b"9000000")], 0)
+
+
 def test_events_of_one_record_have_identities_of_their_own_and_a_replay_has_the_same() -> None:
     others = [
         Event(b"bob", b"{}", 2, 8, 1700, 41, b"0a1b:3"),

@@ -34,6 +34,7 @@ def test_of_one_version_a_row_ranks_above_a_tombstone() -> None:
         Change(b"k", b"{}", 1, 2, 3, 4),
         Change(b"k", b"{}", 1, 2, 3, 4, expires=5),
         Change(b"k", None, 1, 2, 3, 4, added=True),
+        Change(b"k", None, 1, 2, 3, 4, expires=5, oversize=9_000_000),
         Change(b"k", b"{}", 2**63 - 1, 0, 0, 4, expires=2**63 - 1, added=True),
     ],
 )

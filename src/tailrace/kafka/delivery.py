@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tailrace.kafka.refresh import REFRESH
+from tailrace.kafka.topics import LONGEST_LETTER
 
 _TIMEOUT = 5.0
 ANY = -1
-# A dead letter is longer than the record that it was, by its headers.
-LARGEST = 9 * 1024 * 1024
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -58,7 +57,7 @@ class Delivery:
                 "enable.idempotence": True,
                 "linger.ms": 1,
                 "message.timeout.ms": int(_TIMEOUT * 1000),
-                "message.max.bytes": LARGEST,
+                "message.max.bytes": LONGEST_LETTER,
                 "log_level": 0,
                 **REFRESH,
             }

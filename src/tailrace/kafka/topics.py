@@ -11,19 +11,24 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tailrace.errors import TopicError, Unreachable
 
+# What a changelog takes where nobody has said otherwise, and what it takes at least: a key of any length.
+LONGEST = 8 * 1024 * 1024
+LEAST = 512 * 1024
+# What a dead-letter topic takes: about as much as brokers and clients do where nobody has said otherwise.
+LONGEST_LETTER = 96_000_000
 # A compacted topic keeps every record for this long. A replay after a crash re-emits older versions at newer
 # offsets; compaction must not leave such a record alone before the newer version has been written again.
 COMPACTED = {
     "cleanup.policy": "compact",
     "min.compaction.lag.ms": str(60 * 60 * 1000),
     "delete.retention.ms": str(7 * 24 * 60 * 60 * 1000),
-    "max.message.bytes": str(8 * 1024 * 1024),
+    "max.message.bytes": str(LONGEST),
 }
 # What a feed is written to: every event counts, for a day.
 EVENTS = {
     "cleanup.policy": "delete",
     "retention.ms": str(24 * 60 * 60 * 1000),
-    "max.message.bytes": str(8 * 1024 * 1024),
+    "max.message.bytes": str(LONGEST),
 }
 # The newest command of a stream is enough, and one that was not refreshed for so long is of a stream that has expired.
 # Both are done by segment: short ones keep the topic short for who reads it from the start.
@@ -32,8 +37,7 @@ COMMANDS = {
     "retention.ms": str(24 * 60 * 60 * 1000),
     "segment.ms": str(60 * 60 * 1000),
 }
-# A dead letter is longer than the record that it was, by its headers.
-DEAD_LETTERS = {"max.message.bytes": str(8 * 1024 * 1024)}
+DEAD_LETTERS = {"max.message.bytes": str(LONGEST_LETTER)}
 
 _REASONS = {
     "compact": "it is the only copy of a view",
@@ -99,18 +103,34 @@ class Topics:
 
     def require_policy(self, name: str, policy: str) -> None:
         """Raise TopicError where a topic does not have the cleanup policy that it must have."""
+        found = self._config(name)["cleanup.policy"]
+        if set(found.split(",")) != set(policy.split(",")):
+            why = _REASONS[policy]
+            raise TopicError(
+                f"topic {name!r} on {self._servers}: expected cleanup.policy={policy}, because {why}, got {found}: "
+                "alter the topic, or name another one with to=…"
+            )
+
+    def longest(self, name: str) -> int:
+        """How many bytes a record of a topic may have."""
+        return int(self._config(name)["max.message.bytes"])
+
+    def require_room(self, name: str) -> None:
+        """Raise TopicError where a topic does not take what is written to it at least."""
+        if (found := self.longest(name)) < LEAST:
+            raise TopicError(
+                f"topic {name!r} on {self._servers}: expected max.message.bytes of {LEAST} at least, because a change "
+                f"of a key must fit, got {found}: alter the topic, or name another one with to=…"
+            )
+
+    def _config(self, name: str) -> dict[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        for future in self._admin.describe_configs([resource], request_timeout=self._timeout).values():
-            try:
-                found = future.result(timeout=self._timeout + 5)["cleanup.policy"].value
-            except KafkaException as error:
-                raise self._unreachable(error) from None
-            if set((found or "").split(",")) != set(policy.split(",")):
-                why = _REASONS[policy]
-                raise TopicError(
-                    f"topic {name!r} on {self._servers}: expected cleanup.policy={policy}, because {why}, got {found}: "
-                    "alter the topic, or name another one with to=…"
-                )
+        (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout).values()
+        try:
+            found = future.result(timeout=self._timeout + 5)
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+        return {entry.name: entry.value or "" for entry in found.values()}
 
     def _unreachable(self, error: KafkaException) -> Unreachable:
         return Unreachable(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tailrace.record import Change, NotAChange, decode_change
+from tailrace.record import Change, NotAChange, decode_change, too_long
 from tailrace.store.packed import Packed
 
 RawRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
@@ -22,7 +22,7 @@ _ZERO = ord("0")
 
 @dataclass(frozen=True)
 class Refused:
-    """A record that is no change, and why."""
+    """A record that is no change, or the change to a row that is too long, and why."""
 
     record: RawRecord
     reason: str
@@ -74,6 +74,7 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
     """Reduce records in offset order; those at or below the stored offset are already in the store.
 
     A record that is no change is refused, with the reason; it holds up no other. An empty value is a key that is gone.
+    Where that is because its row is too long, the record is among the refused, too, unless a newer one is there.
     Of equal ranks the first stays: a replay brings nothing new.
 
     This is the hot loop of the process. Headers as the pipeline writes them are read where they stand; whatever looks
@@ -84,6 +85,7 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
     generation = b"none yet"
     added: list[Change] = []
     refused: list[Refused] = []
+    oversize: dict[int, Refused] = {}
     reached = stored
     count = 0
     headers: Any
@@ -117,6 +119,8 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
                 continue
             if change.added:
                 added.append(change)
+            if change.oversize is not None:
+                oversize[offset] = Refused(record, too_long(change.oversize))
             g, version, timestamp, expires = b"%d" % change.generation, change.version, change.timestamp, change.expires
         if g != generation:
             generation, newest = g, generations.setdefault(g, {})
@@ -128,6 +132,9 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
             row = b"%b %d %d %d %b" % (g, version, offset, timestamp, value or b"")
             newest[key] = (version, bool(value), row, expires, offset)  # type: ignore[index]
     packed, offsets = _pack(generations.values())
+    if oversize:
+        refused += [oversize[offset] for offset in oversize.keys() & set(offsets)]
+        refused.sort(key=lambda one: one.offset)
     return Batch(packed, reached, count, refused, added, offsets if len(generations) == 1 else [])
 
 

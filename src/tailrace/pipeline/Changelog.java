@@ -1,5 +1,6 @@
 package tailrace;
 
+import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -40,8 +41,9 @@ import org.apache.spark.unsafe.types.UTF8String;
  *
  * <p>A frame that is written has the columns `key`, text; `row`, a struct, null where the key is gone; `v`, the version; and others
  * with names of one letter. Those and `v` are numbers, each a header of its name. Options: `topic`; `generation`, the header `g`;
- * `origin`, the header `s` where it is not empty; `kafka.…` for the producer; and `conflate`: of the rows of a key that a task gets,
- * only the one of the highest version counts.
+ * `origin`, the header `s` where it is not empty; `longest`, the bytes that a key and its row may have: of longer ones only that the
+ * key holds none is written, and their length as the header `o`; `kafka.…` for the producer; and `conflate`: of the rows of a key that
+ * a task gets, only the one of the highest version counts.
  *
  * <p>A task writes its rows in their order. Its commit waits until the brokers have all of them; where they refuse one, the task
  * fails, and the batch is written again.
@@ -137,6 +139,7 @@ public final class Changelog implements TableProvider {
         private final String[] names;
         private final int[] numbers;
         private final int version;
+        private final int longest;
         private final Newest newest;
         private volatile Exception refused;
 
@@ -158,6 +161,7 @@ public final class Changelog implements TableProvider {
                 names[place] = schema.fieldNames()[place + 2];
             }
             version = schema.fieldIndex("v");
+            longest = Integer.parseInt((String) options.get("longest"));
             newest = "true".equals(options.get("conflate")) ? new Newest() : null;
             cached = InternalKafkaProducerPool$.MODULE$.acquire(settings(options));
             producer = cached.producer();
@@ -218,6 +222,12 @@ public final class Changelog implements TableProvider {
             }
             byte[] value = change.isNullAt(row) ? null : json.write(change.getStruct(row, width));
             byte[] name = change.getUTF8String(key).getBytes();
+            long size = (long) name.length + (value == null ? 0 : value.length);
+            if (size > longest) {
+                value = null;
+                headers = (Header[]) Arrays.copyOf(headers, headers.length + 1);
+                headers[headers.length - 1] = new RecordHeader("o", RowJson.digits(size));
+            }
             producer.send(new ProducerRecord(topic, null, null, name, value, new RecordHeaders(headers)), this);
         }
 

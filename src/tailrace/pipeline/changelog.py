@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import TimestampType
 
+from tailrace.kafka.topics import LONGEST
 from tailrace.pipeline import decoding, events
 from tailrace.pipeline.builds import Build
 from tailrace.pipeline.decoding import TIMESTAMP
@@ -22,7 +23,10 @@ from tailrace.views import LATEST, Feed, View
 # crash repeats.
 _BATCH = 2_000_000
 _BATCH_WITHOUT_STATE = 8_000_000
-_LONGEST_RECORD = 8 * 1024 * 1024
+# What Kafka and our headers add to key and value of a change, at most.
+_ROOM = 512
+# A producer's own; more where records may be longer.
+_BUFFER = 32 * 1024 * 1024
 # A producer that gives a record up goes on with later ones. Of a feed, these would stand in the changelog as if
 # everything before them did, and the repetition would be taken for a replay: so its producer waits for the brokers.
 _NEVER = 2**31 - 1
@@ -44,20 +48,27 @@ class Reach:
 
 
 def changelog_writer(
-    session: SparkSession, build: Build, reach: Reach, *, rehearsal: bool = False, batches: bool = False
+    session: SparkSession,
+    build: Build,
+    reach: Reach,
+    *,
+    rehearsal: bool = False,
+    batches: bool = False,
+    longest: int = LONGEST,
 ) -> DataStreamWriter:
     """The whole query, from the source topics to the changelog, without a trigger.
 
     rehearsal: read the newest records only and write nothing.
     batches: for micro-batches, which take a limited number of records each.
+    longest: how many bytes of a record the changelog takes.
     """
     output = build.output
-    changelog = changelog_frame(session, build, reach, rehearsal=rehearsal, batches=batches)
+    changelog = changelog_frame(session, build, reach, rehearsal=rehearsal, batches=batches, longest=longest)
     if batches:
         conflate = isinstance(output, View) and output.kind == LATEST and _stateless(output, reach)
-        writer = write_batches(changelog, reach.servers, build, conflate=conflate)
+        writer = write_batches(changelog, reach.servers, build, conflate=conflate, longest=longest)
     else:
-        writer = write(changelog, reach.servers, output.changelog)
+        writer = write(changelog, reach.servers, output.changelog, longest)
     writer = writer.option("checkpointLocation", str(build.checkpoint))
     if isinstance(output, Feed):
         writer = writer.option("kafka.delivery.timeout.ms", str(_NEVER))
@@ -70,7 +81,13 @@ def query_name(output: View | Feed, *, rehearsal: bool) -> str:
 
 
 def changelog_frame(
-    session: SparkSession, build: Build, reach: Reach, *, rehearsal: bool = False, batches: bool = False
+    session: SparkSession,
+    build: Build,
+    reach: Reach,
+    *,
+    rehearsal: bool = False,
+    batches: bool = False,
+    longest: int = LONGEST,
 ) -> DataFrame:
     """What is written to the changelog of a view or feed; the arguments are those of `changelog_writer`."""
     output = build.output
@@ -95,7 +112,7 @@ def changelog_frame(
         found = found.where(_never())
     if batches:
         return unwritten_changes(found, output.row_key)
-    return changes(found, output.row_key, build.generation, build.origin)
+    return fitting(changes(found, output.row_key, build.generation, build.origin), longest)
 
 
 def _stateless(output: View | Feed, reach: Reach) -> bool:
@@ -122,6 +139,18 @@ def changes(rows: DataFrame, key: tuple[str, ...], generation: int, origin: str 
         key_text(rows, key).alias("key"),
         _unless_gone(rows, row).alias("value"),
         F.array(*(_header(name, text) for name, text in headers.items())).alias("headers"),
+    )
+
+
+def fitting(changes: DataFrame, longest: int) -> DataFrame:
+    """Changes that a topic takes: of a row that is too long only that it is, so that the key holds none."""
+    size = F.octet_length("key") + F.coalesce(F.octet_length("value"), F.lit(0))
+    fits = size <= longest - _ROOM
+    headers = F.col("headers")
+    return changes.select(
+        "key",
+        F.when(fits, F.col("value")).alias("value"),
+        F.when(fits, headers).otherwise(F.concat(headers, F.array(_header("o", size)))).alias("headers"),
     )
 
 
@@ -169,13 +198,15 @@ def _header(name: str, text: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), text.cast("string").cast("binary").alias("value"))
 
 
-def write(records: DataFrame, servers: str, topic: str) -> DataStreamWriter:
+def write(records: DataFrame, servers: str, topic: str, longest: int = LONGEST) -> DataStreamWriter:
     """Changelog records to Kafka, by Spark's own sink."""
-    options = sink_options(servers, topic) | _AT_ONCE
+    options = sink_options(servers, topic, longest) | _AT_ONCE
     return records.writeStream.format("kafka").outputMode("update").options(**options)
 
 
-def write_batches(changes: DataFrame, servers: str, build: Build, *, conflate: bool) -> DataStreamWriter:
+def write_batches(
+    changes: DataFrame, servers: str, build: Build, *, conflate: bool, longest: int = LONGEST
+) -> DataStreamWriter:
     """Unwritten changes of micro-batches to Kafka.
 
     conflate: of the changes of a key that a task of a batch makes, write the one of the highest version.
@@ -184,16 +215,19 @@ def write_batches(changes: DataFrame, servers: str, build: Build, *, conflate: b
         "generation": build.generation,
         "origin": build.origin,
         "conflate": conflate,
+        "longest": longest - _ROOM,
     }
-    options = sink_options(servers, build.output.changelog) | _TOGETHER
+    options = sink_options(servers, build.output.changelog, longest) | _TOGETHER
     return changes.writeStream.format("tailrace.Changelog").outputMode("update").options(**options, **of_build)
 
 
-def sink_options(servers: str, topic: str) -> dict[str, str]:
-    """What the Kafka sink is told, whoever writes to it."""
+def sink_options(servers: str, topic: str, longest: int) -> dict[str, str]:
+    """What the Kafka sink is told, whoever writes to it; a record has so many bytes at most."""
     return {
         "kafka.bootstrap.servers": servers,
         "topic": topic,
         "includeHeaders": "true",
-        "kafka.max.request.size": str(_LONGEST_RECORD),
+        # Of one request to a broker, also one with many records.
+        "kafka.max.request.size": str(max(longest, LONGEST)),
+        "kafka.buffer.memory": str(max(2 * longest, _BUFFER)),
     }

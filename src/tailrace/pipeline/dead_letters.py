@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tailrace.kafka.dead_letters import dead_letter_topic
+from tailrace.kafka.dead_letters import NOT_HELD, ROOM, ROOM_OF_HEADER, dead_letter_topic
 from tailrace.pipeline import decoding, events
 from tailrace.pipeline.changelog import Reach, sink_options
 from tailrace.pipeline.decoding import RAW, SKIPPED, Schemas
@@ -25,6 +25,8 @@ from tailrace.views import Feed, View
 
 _BASE = "__base"
 _VIEWS = "__views"
+_CAME = "__came"
+_SAID = "__said"
 
 
 def write_dead_letters(
@@ -34,19 +36,23 @@ def write_dead_letters(
     reach: Reach,
     starts: Offsets,
     ends: Offsets,
+    longest: int,
 ) -> Found:
-    """Write the dead letters of one topic between offsets; `outputs` are computed from it, each with its own steps."""
+    """Write the dead letters of one topic between offsets; `outputs` are computed from it, each with its own steps.
+
+    longest: how many bytes of a record the topic of letters takes.
+    """
     name = dead_letter_topic(declared.topic.name)
     records = read_between(session, reach.servers, declared.topic.name, f"{reach.group}.{name}", starts, ends)
     schemas = decoding.schemas(session, declared.topic, reach.registered)
     decoded = decoding.decode(records, schemas, declared.topic, raw=True)
     # What is observed is computed once; a condition alone would be evaluated where records are read, and again after.
     marked = events.observe(bad_for(decoded, declared, outputs), name)
-    found = letters(marked, declared, schemas).persist(StorageLevel.MEMORY_AND_DISK)
+    found = letters(marked, declared, schemas, longest).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counts = {row[SKIPPED]: row["count"] for row in found.groupBy(SKIPPED).count().collect()}
         if counts:
-            found.drop(SKIPPED).write.format("kafka").options(**sink_options(reach.servers, name)).save()
+            found.drop(SKIPPED).write.format("kafka").options(**sink_options(reach.servers, name, longest)).save()
     finally:
         found.unpersist()
     return Found(sum(end - starts[p] for p, end in ends.items()), counts)
@@ -80,27 +86,52 @@ def _bad_for_one(frame: DataFrame, output: View | Feed, reading: Reading) -> Dat
     return marked.select(*(column.alias(name) for name, column in kept.items()))
 
 
-def letters(marked: DataFrame, declared: Reading, schemas: Schemas) -> DataFrame:
-    """The records to write, and why: key, value and headers as they came, and headers that say where from and why."""
+def letters(marked: DataFrame, declared: Reading, schemas: Schemas, longest: int) -> DataFrame:
+    """The records to write, and why: key, value and headers as they came, and headers that say where from and why.
+
+    Of a record that does not fit, the latter alone.
+    """
+    error = _error(declared, schemas)
+    came = F.coalesce(F.col(f"{RAW}.headers"), F.array().cast(decoding.HEADERS))
+    bad = marked.where(F.col(SKIPPED).isNotNull()).withColumns({_CAME: came, _SAID: _said(error)})
+    fits = _size() <= longest
+    headers = F.when(fits, F.concat(_CAME, _SAID)).otherwise(_said(F.concat(error, F.lit(NOT_HELD))))
+    return bad.select(
+        F.when(fits, F.col(f"{RAW}.key")).alias("key"),
+        F.when(fits, F.col(f"{RAW}.value")).alias("value"),
+        headers.alias("headers"),
+        SKIPPED,
+    )
+
+
+def _size() -> Column:
+    """How long a letter is that holds its record."""
+
+    def length(part: Column) -> Column:
+        return F.coalesce(F.octet_length(part), F.lit(0))
+
+    def after(sum: Column, header: Column) -> Column:
+        return sum + length(header.getField("key")) + length(header.getField("value")) + ROOM_OF_HEADER
+
+    start = length(F.col(f"{RAW}.key")) + length(F.col(f"{RAW}.value")) + ROOM
+    return F.aggregate(F.concat(_CAME, _SAID), start, after)
+
+
+def _said(error: Column) -> Column:
+    """The headers that say where a record comes from, and why it is a letter."""
     said: dict[str, Column] = {
-        "error": _error(declared, schemas),
+        "error": error,
         "topic": F.col("_topic"),
         "partition": F.col("_partition"),
         "offset": F.col("_offset"),
         "timestamp": F.unix_millis("_timestamp"),
         "views": F.array_join(_VIEWS, ","),
     }
-    added = F.array(
+    return F.array(
         *(
             F.struct(F.lit(f"tailrace.{name}").alias("key"), column.cast("string").cast("binary").alias("value"))
             for name, column in said.items()
         )
-    )
-    return marked.where(F.col(SKIPPED).isNotNull()).select(
-        F.col(f"{RAW}.key").alias("key"),
-        F.col(f"{RAW}.value").alias("value"),
-        F.concat(F.coalesce(F.col(f"{RAW}.headers"), F.array().cast(decoding.HEADERS)), added).alias("headers"),
-        SKIPPED,
     )
 
 
@@ -111,7 +142,7 @@ def _error(declared: Reading, schemas: Schemas) -> Column:
         decoding.NULL_VALUE: f"expected {expected}, got a record without a value",
         decoding.MALFORMED: f"expected {expected}",
         events.BROKEN_RULE: f"expected {topic.expect}",
-        events.NO_KEY: "expected a value in every key column",
+        events.NO_KEY: f"expected a value in every key column, of {events.LONGEST_KEY} bytes at most together",
         events.NO_TIME: "expected a value in the time column",
     }
     found = F.col(SKIPPED)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 from tailrace import durations
 from tailrace.pipeline import decoding
@@ -35,6 +36,8 @@ BROKEN_RULE = "broken-rule"
 NO_KEY = "no-key"
 NO_TIME = "no-time"
 REASONS = (NULL_VALUE, MALFORMED, BROKEN_RULE, NO_KEY, NO_TIME)
+# Bytes of a key, of all its columns together: as many as clients may ask for.
+LONGEST_KEY = 65_535
 # Too old for a window or for what a dedupe remembers. Only Spark knows; see `query`.
 LATE = "late"
 
@@ -90,10 +93,15 @@ def _identity(step: Dedupe) -> Column:
 
 
 def unusable(decoded: DataFrame, key: Sequence[str], at: str | None, *, table: bool = False) -> DataFrame:
-    """Mark what has no value in a key column, or no time where one is needed."""
-    keyless = F.lit(False)
+    """Mark what has no value in a key column or too long ones, or no time where one is needed."""
+    keyless, length = F.lit(False), F.lit(0)
     for name in key:
         keyless = keyless | F.col(name).isNull()
+    texts = [name for name in key if isinstance(decoded.schema[name].dataType, StringType)]
+    for name in texts:
+        length = length + F.octet_length(F.col(name))
+    if texts:
+        keyless = keyless | (length > LONGEST_KEY)
     considered = F.col(SKIPPED).isNull() if table else F.col(KEPT)
     reason = F.when(considered & keyless, NO_KEY)
     if at is not None:

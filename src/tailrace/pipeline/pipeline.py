@@ -30,7 +30,7 @@ from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.generations import highest_generation
 from tailrace.kafka.groups import Group
-from tailrace.kafka.topics import TopicOnBroker
+from tailrace.kafka.topics import TopicOnBroker, Topics
 from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.builds import Build, Chosen, choose_build, choose_feed, feed_starts, remove_older
 from tailrace.pipeline.changelog import Reach, changelog_writer, real_time
@@ -76,6 +76,7 @@ class Pipeline:
         self._analysis = analysis
         self._settings = settings
         self._on_broker = on_broker
+        self._on_kafka = Topics(settings.text("kafka"))
         self._checkpoints = scratch.parent
         servers, topic = settings.text("kafka"), catalog_topic(app.name)
         group, length = f"tailrace.{app.name}", settings.seconds("batch-interval")
@@ -248,7 +249,8 @@ class Pipeline:
 
     def _started(self, build: Build, mode: str) -> DataStreamWriter:
         forget_unfinished(build.checkpoint)
-        writer = changelog_writer(self._session, build, self._reach, batches=mode != LIVE)
+        longest = self._on_kafka.longest(build.output.changelog)
+        writer = changelog_writer(self._session, build, self._reach, batches=mode != LIVE, longest=longest)
         if mode == LIVE:
             return real_time(writer, self._reach.batch_seconds)
         return writer.trigger(availableNow=True) if mode == CATCHING_UP else writer
@@ -270,7 +272,8 @@ class Pipeline:
 
         def search(starts: Offsets, ends: Offsets) -> Found:
             context.setJobGroup(name, f"dead letters of {source.name}", interruptOnCancel=True)
-            return write_dead_letters(self._session, declared, outputs, self._reach, starts, ends)
+            longest = self._on_kafka.longest(name)
+            return write_dead_letters(self._session, declared, outputs, self._reach, starts, ends, longest)
 
         def report(progress: Progress) -> None:
             self._writer.put(DEAD_LETTER_RECORDS + progress.view, progress.encode())

@@ -166,6 +166,7 @@ def _create_topics(app: App, topics: Topics, settings: Settings) -> dict[str, To
             log.info("created topic %s", topic.name)
         elif "cleanup.policy" in topic.config:
             topics.require_policy(topic.name, topic.config["cleanup.policy"])
+            topics.require_room(topic.name)
     return topics.describe([*sources, *(topic.name for topic in own)])
 
 

@@ -133,7 +133,7 @@ class Search:
     def _run(self, searched: Offsets, target: Offsets) -> None:
         try:
             self._outcome = (target, self._search(searched, target))
-        except PySparkException as error:
+        except (PySparkException, Unreachable) as error:
             self._outcome = (target, str(error))
         except Exception as error:  # the JVM may have ended; the pipeline finds that out by itself
             self._outcome = (target, repr(error))
