@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from tailrace.dev.broker import Broker
 from tailrace.errors import TopicError, Unreachable
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
-from tailrace.kafka.topics import COMPACTED, LEAST, Topics
+from tailrace.kafka.topics import COMPACTED, LEAST, MOST, Topics
 from tailrace.partitions import partition_of
 
 
@@ -35,6 +35,8 @@ def test_what_a_topic_takes_is_known_and_too_little_is_refused(broker: Broker, f
         topics.create(f"t-{fresh}-{size}", partitions=1, replication=1, config={"max.message.bytes": str(size)})
         assert topics.longest(f"t-{fresh}-{size}") == size
     topics.require_room(f"t-{fresh}-{LEAST}")
+    topics.create(f"t-{fresh}-more", partitions=1, replication=1, config={"max.message.bytes": str(2 * MOST)})
+    assert topics.longest(f"t-{fresh}-more") == MOST
     with pytest.raises(TopicError, match=rf"expected max\.message\.bytes of {LEAST} at least.*got {LEAST - 1}"):
         topics.require_room(f"t-{fresh}-{LEAST - 1}")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tailrace.kafka.refresh import REFRESH
-from tailrace.kafka.topics import LONGEST_LETTER
+from tailrace.kafka.topics import MOST
 
 _TIMEOUT = 5.0
 ANY = -1
@@ -57,7 +57,7 @@ class Delivery:
                 "enable.idempotence": True,
                 "linger.ms": 1,
                 "message.timeout.ms": int(_TIMEOUT * 1000),
-                "message.max.bytes": LONGEST_LETTER,
+                "message.max.bytes": MOST,
                 "log_level": 0,
                 **REFRESH,
             }

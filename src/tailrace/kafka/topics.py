@@ -14,8 +14,8 @@ from tailrace.errors import TopicError, Unreachable
 # What a changelog takes where nobody has said otherwise, and what it takes at least: a key of any length.
 LONGEST = 8 * 1024 * 1024
 LEAST = 512 * 1024
-# What a dead-letter topic takes: about as much as brokers and clients do where nobody has said otherwise.
-LONGEST_LETTER = 96_000_000
+# What a record has at most, whatever its topic says: brokers take requests of 100 MiB, clients answers of 100 MB.
+MOST = 96_000_000
 # A compacted topic keeps every record for this long. A replay after a crash re-emits older versions at newer
 # offsets; compaction must not leave such a record alone before the newer version has been written again.
 COMPACTED = {
@@ -37,7 +37,7 @@ COMMANDS = {
     "retention.ms": str(24 * 60 * 60 * 1000),
     "segment.ms": str(60 * 60 * 1000),
 }
-DEAD_LETTERS = {"max.message.bytes": str(LONGEST_LETTER)}
+DEAD_LETTERS = {"max.message.bytes": str(MOST)}
 
 _REASONS = {
     "compact": "it is the only copy of a view",
@@ -113,7 +113,7 @@ class Topics:
 
     def longest(self, name: str) -> int:
         """How many bytes a record of a topic may have."""
-        return int(self._config(name)["max.message.bytes"])
+        return min(int(self._config(name)["max.message.bytes"]), MOST)
 
     def require_room(self, name: str) -> None:
         """Raise TopicError where a topic does not take what is written to it at least."""
