@@ -276,7 +276,7 @@ def _record(send: Send, prefix: str, start: int, suffix: str) -> Record:
         key = send.key.named(prefix).encode() if send.key is not None else None
         value = send.value
         if isinstance(value, tuple):
-            value = _json({name: _grown(part) for name, part in value}, send.escaped)
+            value = _json({name: _grown(part, send.escaped) for name, part in value}, send.escaped)
         return Record(send.table + suffix, key, value, (), start + send.minute * MINUTE, _partition(key, 0))
     key = send.client.named(prefix).encode() if send.client is not None else None
     partition = _partition(key, send.partition)
@@ -287,7 +287,7 @@ def _record(send: Send, prefix: str, start: int, suffix: str) -> Record:
         "n": send.n,
         "x": send.x,
         "s": send.s,
-        "note": _grown(send.note),
+        "note": _grown(send.note, send.escaped),
         "id": f"{prefix}{send.message}" if send.message is not None else None,
         "at": start + send.at * MINUTE if send.at is not None else None,
     }
@@ -306,13 +306,13 @@ def _partition(key: bytes | None, otherwise: int) -> int:
     return otherwise if key is None else zlib.crc32(key) % PARTITIONS
 
 
-def _json(body: dict[str, Any], escaped: bool) -> bytes:
+def _json(body: object, escaped: bool) -> bytes:
     return json.dumps(body, ensure_ascii=escaped).encode()
 
 
-def _grown(part: Any) -> Any:
+def _grown(part: Any, escaped: bool) -> Any:
     if isinstance(part, str) and part.startswith("big:"):
         character = part.removeprefix("big:")
-        # In JSON a quote takes two bytes.
-        return character * (_MEGABYTE // max(2, len(character.encode())))
+        # As many bytes as JSON takes for it, without the quotes around it.
+        return character * (_MEGABYTE // (len(_json(character, escaped)) - 2))
     return part
