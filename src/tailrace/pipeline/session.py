@@ -31,6 +31,8 @@ _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBased
 
 # A length in a damaged Avro value makes the decoder allocate so many bytes or items before it reads on.
 _LONGEST = 16 * 1024 * 1024
+# What Spark ends a JVM with that has no memory left.
+_OUT_OF_MEMORY = 52
 
 SETTINGS = {
     # Real-time mode runs on RocksDB state and checkpoint format 2 only.
@@ -153,6 +155,19 @@ def _require_slots(session: SparkSession, slots: int, master: str) -> None:
         time.sleep(0.2)
 
 
+def ended(pid: int, code: int) -> str:
+    """What is said of a JVM that has ended by itself."""
+    if code == _OUT_OF_MEMORY:
+        return (
+            f"Spark's JVM, process {pid}, ended because its memory was full: give it more, such as "
+            "SPARK_DRIVER_MEMORY=4g, then start the pipeline again: it goes on from its checkpoint"
+        )
+    return (
+        f"Spark's JVM, process {pid}, ended with code {code}: expected it to run as long as the pipeline. "
+        "Start the pipeline again: it goes on from its checkpoint"
+    )
+
+
 class Jvm:
     """The JVM of a session: its process id, whether it runs, and what to do when it does not."""
 
@@ -165,10 +180,7 @@ class Jvm:
         """Raise SparkDied where the JVM has ended."""
         code = self._process.poll()
         if code is not None:
-            raise SparkDied(
-                f"Spark's JVM, process {self.pid}, ended with code {code}: expected it to run as long as the pipeline. "
-                "Start the pipeline again: it goes on from its checkpoint"
-            )
+            raise SparkDied(ended(self.pid, code))
 
     @contextmanager
     def watched(self) -> Iterator[None]:
