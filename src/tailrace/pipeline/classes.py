@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped, unused-i
 _FUNCTIONS = ("TypedFunction.java", "PlainTypes.java", "FlatJson.java", "Json.java", "Packed.java", "Functions.java")
 _BATCHES = ("Newest.java", "Conflation.java")
 _SINK = ("RowJson.java", "Changelog.java")
-_SHUFFLE = ("Shuffle.java",)
+_CORE = ("Shuffle.java", "LocalFiles.java")
 # The sink needs Kafka's classes. A session of the user's own, in which views are tested, may lack them.
 _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
@@ -25,7 +25,7 @@ def install(jvm: Any, directory: Path) -> None:
     """Compile the classes into a directory for the class loader, before Spark starts."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     known = loader
-    for source in (*_FUNCTIONS, *_BATCHES, *_SHUFFLE, *(_SINK if _has(jvm, loader, _KAFKA) else ())):
+    for source in (*_FUNCTIONS, *_BATCHES, *_CORE, *(_SINK if _has(jvm, loader, _KAFKA) else ())):
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(known)
         compiler.cook(source, Path(__file__).with_name(source).read_text(encoding="utf-8"))

@@ -66,6 +66,8 @@ _LOCAL = {
     # Where everything runs in one process, nothing of it is reachable from outside.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Checkpoint files are made without a process for each.
+    "spark.hadoop.fs.file.impl": "tailrace.LocalFiles",
     # What a micro-batch sorts lies beside the heap, where the garbage collector does not copy it.
     "spark.memory.offHeap.enabled": "true",
     "spark.memory.offHeap.size": "512m",
