@@ -254,8 +254,7 @@ def test_the_longest_row_that_a_changelog_takes_is_written_and_of_a_longer_one_t
 
     made(broker, f"live-{fresh}", **config)
     stream = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "rows"))
-    fitted = fitting(changes(stream, ("id",), GENERATION, origin), longest)
-    writer = write(fitted, broker.address, f"live-{fresh}", longest)
+    writer = write(changes(stream, ("id",), GENERATION, origin), broker.address, f"live-{fresh}", longest)
     writer.option("checkpointLocation", str(tmp_path / "live")).trigger(availableNow=True).start().awaitTermination()
     assert list(records(broker, f"live-{fresh}")) == found
 

@@ -63,7 +63,7 @@ def changelog_writer(
     longest: how many bytes of a record the changelog takes.
     """
     output = build.output
-    changelog = changelog_frame(session, build, reach, rehearsal=rehearsal, batches=batches, longest=longest)
+    changelog = changelog_frame(session, build, reach, rehearsal=rehearsal, batches=batches)
     if batches:
         conflate = isinstance(output, View) and output.kind == LATEST and _stateless(output, reach)
         writer = write_batches(changelog, reach.servers, build, conflate=conflate, longest=longest)
@@ -81,13 +81,7 @@ def query_name(output: View | Feed, *, rehearsal: bool) -> str:
 
 
 def changelog_frame(
-    session: SparkSession,
-    build: Build,
-    reach: Reach,
-    *,
-    rehearsal: bool = False,
-    batches: bool = False,
-    longest: int = LONGEST,
+    session: SparkSession, build: Build, reach: Reach, *, rehearsal: bool = False, batches: bool = False
 ) -> DataFrame:
     """What is written to the changelog of a view or feed; the arguments are those of `changelog_writer`."""
     output = build.output
@@ -112,7 +106,7 @@ def changelog_frame(
         found = found.where(_never())
     if batches:
         return unwritten_changes(found, output.row_key)
-    return fitting(changes(found, output.row_key, build.generation, build.origin), longest)
+    return changes(found, output.row_key, build.generation, build.origin)
 
 
 def _stateless(output: View | Feed, reach: Reach) -> bool:
@@ -198,10 +192,10 @@ def _header(name: str, text: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), text.cast("string").cast("binary").alias("value"))
 
 
-def write(records: DataFrame, servers: str, topic: str, longest: int = LONGEST) -> DataStreamWriter:
-    """Changelog records to Kafka, by Spark's own sink."""
+def write(changes: DataFrame, servers: str, topic: str, longest: int = LONGEST) -> DataStreamWriter:
+    """Changes to Kafka, by Spark's own sink."""
     options = sink_options(servers, topic, longest) | _AT_ONCE
-    return records.writeStream.format("kafka").outputMode("update").options(**options)
+    return fitting(changes, longest).writeStream.format("kafka").outputMode("update").options(**options)
 
 
 def write_batches(
