@@ -148,6 +148,8 @@ def test_a_record_that_is_too_long_for_a_row_a_key_or_a_letter_delays_no_other(
         for value in (
             note("ann", "first"),
             note("ann", "x" * 9_000_000),
+            # All views together hold this one for longer than the usual heap has room for it.
+            note("eve", '"' + "x" * 38_000_000),
             malformed,
             b"{" + b"y" * 20_000_000,
             note("k" * 70_000, "a key that nobody can ask for"),
@@ -157,10 +159,11 @@ def test_a_record_that_is_too_long_for_a_row_a_key_or_a_letter_delays_no_other(
         assert producer.flush(60) == 0
         for name in ("last", "last-in-batches", "notes"):
             eventually(lambda name=name: rows(name).get("bob") == ["last"], f"what comes after them, in {name}")  # type: ignore[misc]
-            assert rows(name)["ann"][-1] is None and rows(name).keys() == {"ann", "bob"}
+            assert rows(name)["ann"][-1] is None and rows(name)["eve"] == [None]
+            assert rows(name).keys() == {"ann", "bob", "eve"}
         assert rows("last")["ann"] == rows("notes")["ann"] == ["first", None]
         counts = changelog(broker.address, f"counts-{fresh}")
-        assert {key: of[-1].row["notes"] for key, of in counts.items() if of[-1].row} == {"ann": 2, "bob": 1}
+        assert {key: of[-1].row["notes"] for key, of in counts.items() if of[-1].row} == {"ann": 2, "bob": 1, "eve": 1}
 
         eventually(lambda: len(headers(letters)) == 3, "both that are malformed, and the one with the long key")
         found = read_topic(broker.address, letters)
@@ -171,10 +174,10 @@ def test_a_record_that_is_too_long_for_a_row_a_key_or_a_letter_delays_no_other(
         for name in ("last", "last-in-batches", "notes"):
             topic = f"{name}-{fresh}.dead-letters"
             eventually(lambda topic=topic: bool(topics.describe([topic])), f"{topic}")  # type: ignore[misc]
-            eventually(lambda topic=topic: bool(headers(topic)), "the letter of the row that is too long")  # type: ignore[misc]
-            (letter,) = headers(topic)
-            assert "bytes with its key: it is left out" in letter["tailrace.error"].decode()
-            assert (int(letter["o"]), int(letter["v"])) > (9_000_000, 0)
+            eventually(lambda topic=topic: len(headers(topic)) == 2, "those of the rows that are too long")  # type: ignore[misc]
+            for letter, size in zip(headers(topic), (9_000_000, 38_000_000), strict=True):
+                assert "bytes with its key: it is left out" in letter["tailrace.error"].decode()
+                assert (int(letter["o"]), int(letter["v"])) > (size, 0)
         restarts = [value for name, value in app.metrics("pipeline").items() if "pipeline_restarts_total" in name]
         assert len(restarts) == 4 and not any(restarts)
     finally:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
+from running import eventually
+from services import NewBroker
 from tailrace.dev.broker import Broker
 from tailrace.errors import TopicError, Unreachable
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
@@ -39,6 +49,36 @@ def test_what_a_topic_takes_is_known_and_too_little_is_refused(broker: Broker, f
     assert topics.longest(f"t-{fresh}-more") == MOST
     with pytest.raises(TopicError, match=rf"expected max\.message\.bytes of {LEAST} at least.*got {LEAST - 1}"):
         topics.require_room(f"t-{fresh}-{LEAST - 1}")
+
+
+def test_a_topic_whose_settings_are_secret_is_left_out_or_told_with_the_right_that_lacks(
+    new_broker: NewBroker, fresh: str
+) -> None:
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    broker = new_broker(properties={"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"})
+    topics = Topics(broker.address)
+    config = {"max.message.bytes": "2000000"}
+    for name in (f"open-{fresh}", f"secret-{fresh}"):
+        topics.create(name, partitions=1, replication=1, config=config)
+    refused = AclBinding(
+        ResourceType.TOPIC,
+        f"secret-{fresh}",
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.DESCRIBE_CONFIGS,
+        AclPermissionType.DENY,
+    )
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    for future in admin.create_acls([refused]).values():
+        future.result(30)
+    eventually(
+        lambda: topics.lengths([f"open-{fresh}", f"secret-{fresh}"]) == {f"open-{fresh}": 2_000_000},
+        "the brokers know what is refused",
+    )
+    assert topics.lengths([]) == {}
+    with pytest.raises(TopicError, match=rf"'secret-{fresh}'.*allow DescribeConfigs"):
+        topics.longest(f"secret-{fresh}")
 
 
 def test_more_replicas_than_brokers_is_told_with_the_topic(broker: Broker, fresh: str) -> None:

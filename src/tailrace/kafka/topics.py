@@ -39,6 +39,7 @@ COMMANDS = {
 }
 DEAD_LETTERS = {"max.message.bytes": str(MOST)}
 
+_REFUSED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 _REASONS = {
     "compact": "it is the only copy of a view",
     "delete": "every event of a feed counts",
@@ -113,7 +114,11 @@ class Topics:
 
     def longest(self, name: str) -> int:
         """How many bytes a record of a topic may have."""
-        return min(int(self._config(name)["max.message.bytes"]), MOST)
+        return _longest(self._config(name))
+
+    def lengths(self, names: Sequence[str]) -> dict[str, int]:
+        """The same of several topics, by name; without those whose settings this user may not ask for."""
+        return {name: _longest(config) for name, config in self._configs(names).items()}
 
     def require_room(self, name: str) -> None:
         """Raise TopicError where a topic does not take what is written to it at least."""
@@ -124,16 +129,35 @@ class Topics:
             )
 
     def _config(self, name: str) -> dict[str, str]:
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout).values()
-        try:
-            found = future.result(timeout=self._timeout + 5)
-        except KafkaException as error:
-            raise self._unreachable(error) from None
-        return {entry.name: entry.value or "" for entry in found.values()}
+        found = self._configs([name])
+        if name not in found:
+            raise TopicError(
+                f"topic {name!r} on {self._servers}: expected to be allowed to ask for its settings, was refused: "
+                "allow DescribeConfigs on it"
+            )
+        return found[name]
+
+    def _configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        if not names:
+            return {}
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        found: dict[str, dict[str, str]] = {}
+        for resource, future in self._admin.describe_configs(resources, request_timeout=self._timeout).items():
+            try:
+                config = future.result(timeout=self._timeout + 5)
+            except KafkaException as error:
+                if error.args[0].code() in _REFUSED:
+                    continue
+                raise self._unreachable(error) from None
+            found[resource.name] = {entry.name: entry.value or "" for entry in config.values()}
+        return found
 
     def _unreachable(self, error: KafkaException) -> Unreachable:
         return Unreachable(
             f"Kafka at {self._servers} did not answer: {error.args[0].str()}. "
             "Start the broker, or correct --kafka (TAILRACE_KAFKA)"
         )
+
+
+def _longest(config: Mapping[str, str]) -> int:
+    return min(int(config["max.message.bytes"]), MOST)

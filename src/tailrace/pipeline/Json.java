@@ -80,6 +80,8 @@ public final class Json extends TypedFunction {
             settings = (Map) settings.updated("allowSingleQuotes", "false");
             // Spark itself writes NaN and infinity, for which JSON has no number.
             settings = (Map) settings.updated("allowNonNumericNumbers", String.valueOf(lenient));
+            // A topic says how long its records may be.
+            settings = (Map) settings.updated("maxStringLen", String.valueOf(Integer.MAX_VALUE));
             JSONOptions options = new JSONOptions(settings, "UTC", "");
             converters = new JacksonParser(schema, options, false, (Seq) Nil$.MODULE$);
             factory = new Factory(options.buildJsonFactory(), this);

@@ -30,6 +30,11 @@ def source_topics(app: App) -> list[str]:
     return sorted({topic.name for topic in used(app)})
 
 
+def read_topics(app: App) -> list[str]:
+    """The Kafka topics that the app reads, also those that it writes itself."""
+    return sorted({source.name for output in app.outputs for _, source in output.sources})
+
+
 def used(app: App) -> list[Topic | Table]:
     """The declared topics and tables that something is computed from."""
     read = {s.name for output in app.outputs for _, s in output.sources if not isinstance(s, Changelog)}

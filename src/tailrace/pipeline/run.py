@@ -23,11 +23,12 @@ from tailrace.errors import DeclarationError, SettingError, TopicError
 from tailrace.health import HealthServer
 from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.topics import TopicOnBroker, Topics
+from tailrace.pipeline import memory
 from tailrace.pipeline.analysis import Analysis
 from tailrace.pipeline.counters import Counters
 from tailrace.pipeline.definitions import same_but_texts
 from tailrace.pipeline.lock import CheckpointLock
-from tailrace.pipeline.needs import all_slots, own_topics, source_topics
+from tailrace.pipeline.needs import all_slots, own_topics, read_topics, source_topics
 from tailrace.pipeline.pipeline import Pipeline
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.session import Jvm, start_session
@@ -62,24 +63,24 @@ def run(app: App, settings: Settings) -> int:
     scratch.mkdir()
     topics = Topics(settings.text("kafka"))
     found = _sources(app, topics, settings)
+    partitions, state = {name: topic.partitions for name, topic in found.items()}, settings.number("state-partitions")
+    longest = topics.lengths([name for name in read_topics(app) if name in found])
+    master = settings.text("spark-master")
     session = start_session(
         app.name,
-        slots=all_slots(
-            app,
-            {},
-            {name: topic.partitions for name, topic in found.items()},
-            settings.number("partitions"),
-            settings.number("state-partitions"),
-        ),
-        state_partitions=settings.number("state-partitions"),
+        slots=all_slots(app, {}, partitions, settings.number("partitions"), state),
+        state_partitions=state,
         jars=jars.ensure("spark", _directory(settings)),
         scratch=scratch,
-        master=settings.text("spark-master"),
+        master=master,
+        memory=memory.granted(memory.needed(app, longest, partitions, state), memory.of_machine()),
     )
     jvm = Jvm(session)
     lock.keep_for(jvm.pid)
     try:
         with jvm.watched():
+            if not master and (told := memory.too_little(memory.least_heap(app, longest), jvm.heap, longest)):
+                log.warning("%s", told)
             _run(app, session, jvm, topics, settings, stopping, scratch)
     finally:
         jvm.stop()

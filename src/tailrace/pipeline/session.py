@@ -24,6 +24,7 @@ from tailrace.pipeline.archive import archive_options, training_options
 from tailrace.pipeline.classes import install, jar_of
 from tailrace.pipeline.collector import collector
 from tailrace.pipeline.functions import CATALOG
+from tailrace.pipeline.memory import Memory, heap_is_chosen
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -70,11 +71,11 @@ _LOCAL = {
     "spark.hadoop.fs.file.impl": "tailrace.LocalFiles",
     # What a micro-batch sorts lies beside the heap, where the garbage collector does not copy it.
     "spark.memory.offHeap.enabled": "true",
-    "spark.memory.offHeap.size": "512m",
 }
 
 # How long executors of a cluster may take to register.
 _PATIENCE = 60.0
+_USUAL = Memory()
 
 
 def start_session(
@@ -87,6 +88,7 @@ def start_session(
     quiet: bool = False,
     master: str = "",
     archive: Path | None = None,
+    memory: Memory = _USUAL,
 ) -> SparkSession:
     """Start Spark with `slots` task slots, in a JVM of this process or on a cluster.
 
@@ -96,6 +98,7 @@ def start_session(
     scratch: a directory for what Spark needs while it runs, and only then.
     quiet: what the JVM prints is shown only where it does not start.
     archive: a file that the JVM writes its classes to when it ends.
+    memory: of the JVM of this process, where everything runs in it; a heap that the user has chosen stays.
     """
     if not master:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -109,6 +112,10 @@ def start_session(
     java += [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *collector(os.environ)]
     java += training_options(archive) if archive is not None else archive_options(jars, os.environ)
     classes = _directory_for_classes(scratch)
+    if not master:
+        conf.set("spark.memory.offHeap.size", f"{memory.sorting}m")
+        if not heap_is_chosen(os.environ):
+            conf.set("spark.driver.memory", f"{memory.heap}m")
     if scratch is not None:
         os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
         java.append(f'"-Djava.io.tmpdir={scratch}"')
@@ -177,6 +184,11 @@ class Jvm:
         self._session = session
         self._process = session.sparkContext._gateway.proc  # type: ignore[union-attr]
         self.pid = int(self._process.pid)
+
+    @property
+    def heap(self) -> int:
+        """How many megabytes its heap may have."""
+        return int(self._session._jvm.java.lang.Runtime.getRuntime().maxMemory()) // (1024 * 1024)  # type: ignore[union-attr]
 
     def check(self) -> None:
         """Raise SparkDied where the JVM has ended."""

@@ -1,0 +1,110 @@
+"""The memory of Spark's JVM: enough for the longest records that the topics of an app take.
+
+Each projection of a task keeps a buffer of up to twice the longest row that it has seen, until its batch ends; a
+micro-batch with state sorts rows beside the heap, where each task has its share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from os import sysconf
+from pathlib import Path
+
+from tailrace.app import App
+from tailrace.pipeline.java_options import given_options
+from tailrace.pipeline.plan import state_stages
+from tailrace.pipeline.reading import readings
+
+_MEGABYTE = 1024 * 1024
+# What a pipeline holds without long records.
+_QUIET = 400
+# How often a task holds the longest record of its batch: to read, decode and send it on, or, in a task with state, to
+# compare it with what is there, keep it, and write the row.
+_COPIES = 16
+_COPIES_OF_STATE = 24
+# A task that sorts can count on half of its share, and needs room for two rows.
+_COPIES_SORTED = 4
+# What heap and sorting may have of a machine or container: beside them are threads, code, state and buffers.
+_SHARES = (0.5, 0.2)
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_CHOSEN = re.compile(r"-Xmx|MaxHeapSize|MaxRAM|driver[-.]memory")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Megabytes of the heap, and of what is sorted beside it; at most, and only where they are needed.
+
+    The defaults are Spark's own, and what sorts a backlog of short records without a disk.
+    """
+
+    heap: int = 1024
+    sorting: int = 512
+
+
+def needed(app: App, longest: Mapping[str, int], partitions: Mapping[str, int], state: int) -> Memory:
+    """What an app needs where each task has one of the longest records that its topic takes.
+
+    longest: the bytes of such a record, by topic; records of others are short. partitions: of the same topics.
+    state: partitions of a view's state.
+    """
+    read = {name: size * partitions[name] * _COPIES for name, size in longest.items()}
+    # The search for dead letters reads one topic after the other.
+    held, sorted_rows = max(read.values(), default=0), 0
+    for output in app.outputs:
+        names = [source.name for _, source in output.sources if source.name in longest]
+        held += sum(read[name] for name in names)
+        if names and state_stages(output, readings(output, {})):
+            row = max(longest[name] for name in names)
+            held += row * state * _COPIES_OF_STATE
+            sorted_rows += row * max(state, sum(partitions[name] for name in names))
+    usual = Memory()
+    return Memory(
+        heap=max(usual.heap, _QUIET + _megabytes(held)),
+        sorting=max(usual.sorting, _megabytes(sorted_rows * _COPIES_SORTED)),
+    )
+
+
+def least_heap(app: App, longest: Mapping[str, int]) -> int:
+    """The heap that it needs where such records come one at a time."""
+    return needed(app, longest, dict.fromkeys(longest, 1), 1).heap
+
+
+def granted(wanted: Memory, machine: int) -> Memory:
+    """What of it is taken on a machine with so many megabytes; the usual at least."""
+    usual = Memory()
+    heap, sorting = (int(machine * share) for share in _SHARES)
+    return Memory(max(usual.heap, min(wanted.heap, heap)), max(usual.sorting, min(wanted.sorting, sorting)))
+
+
+def heap_is_chosen(environment: Mapping[str, str]) -> bool:
+    """Whether the user has said how large the heap is."""
+    return bool(environment.get("SPARK_DRIVER_MEMORY") or _CHOSEN.search(given_options(environment)))
+
+
+def of_machine() -> int:
+    """The megabytes that this process may use, of a container's where there is one."""
+    found = [sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES")]
+    for limit in _LIMITS:
+        with suppress(OSError, ValueError):
+            found.append(int(Path(limit).read_text()))
+    return min(found) // _MEGABYTE
+
+
+def too_little(least: int, found: int, longest: Mapping[str, int]) -> str | None:
+    """What is said of a heap that one long record may fill; None where it is large enough."""
+    # A JVM does not count a part of its heap that it uses by turns.
+    if found >= least * 0.8:
+        return None
+    topic, size = max(longest.items(), key=lambda item: item[1])
+    return (
+        f"topic {topic} takes records of up to {size / 1e6:.0f} MB: for these expected a heap of {least} MB at least, "
+        f"got {found} MB. A record that fills it ends the pipeline. Give it more, such as "
+        f"SPARK_DRIVER_MEMORY={least}m, or lower the topic's max.message.bytes"
+    )
+
+
+def _megabytes(size: int) -> int:
+    return -(-size // _MEGABYTE)

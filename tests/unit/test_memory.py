@@ -1,0 +1,79 @@
+"""The JVM has memory for the longest records that topics take, unless the user or the machine says otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace import App
+from tailrace.pipeline.memory import Memory, granted, heap_is_chosen, least_heap, needed, of_machine, too_little
+
+MB = 1024 * 1024
+
+
+def app(*, feeds: int = 0, counts: int = 0) -> App:
+    found = App("movies")
+    notes = found.topic("notes", value="client string, text string")
+    found.topic("unused", value="client string")
+    for number in range(feeds):
+        found.feed(f"feed-{number}", notes, key="client")
+    for number in range(counts):
+        found.view(f"count-{number}", notes, key="client", columns={"n": "count(*)"})
+    return found
+
+
+def wanted(found: App, size: int, partitions: int = 1, state: int = 1) -> Memory:
+    return needed(found, {"notes": size * MB}, {"notes": partitions}, state)
+
+
+def test_short_records_need_what_spark_has_by_itself() -> None:
+    assert wanted(app(feeds=2, counts=2), 1, partitions=2, state=2) == Memory() == Memory(1024, 512)
+    assert needed(app(counts=40), {}, {}, 2) == Memory()
+
+
+def test_longer_records_need_more_for_each_view_partition_and_state() -> None:
+    sizes = [
+        wanted(app(feeds=1), 40).heap,
+        wanted(app(feeds=2), 40).heap,
+        wanted(app(feeds=1, counts=1), 40).heap,
+        wanted(app(feeds=1, counts=1), 40, state=2).heap,
+        wanted(app(feeds=1, counts=1), 40, partitions=2, state=2).heap,
+        wanted(app(feeds=1, counts=1), 80, partitions=2, state=2).heap,
+    ]
+    assert sizes == sorted(set(sizes)) and sizes[0] > 1024
+    assert wanted(app(feeds=9), 90).sorting == 512 < wanted(app(counts=2), 90, partitions=4).sorting
+
+
+def test_one_long_record_at_a_time_needs_no_more_for_more_partitions() -> None:
+    found = app(feeds=1, counts=1)
+    assert least_heap(found, {"notes": 40 * MB}) == wanted(found, 40).heap < wanted(found, 40, partitions=2).heap
+
+
+def test_a_small_machine_gives_its_share_and_never_less_than_the_usual() -> None:
+    assert granted(Memory(9000, 3000), 100_000) == Memory(9000, 3000)
+    assert granted(Memory(9000, 3000), 8000) == Memory(4000, 1600)
+    assert granted(Memory(9000, 3000), 500) == Memory()
+    assert of_machine() > 100
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"SPARK_DRIVER_MEMORY": "2g"},
+        {"PYSPARK_SUBMIT_ARGS": "--driver-memory 2g pyspark-shell"},
+        {"JAVA_TOOL_OPTIONS": "-Xmx2g"},
+        {"JDK_JAVA_OPTIONS": "-XX:MaxRAMPercentage=50"},
+    ],
+)
+def test_a_heap_that_the_user_has_chosen_stays(environment: dict[str, str]) -> None:
+    assert heap_is_chosen(environment) and not heap_is_chosen({"JAVA_TOOL_OPTIONS": "-XX:+UseZGC"})
+
+
+def test_a_heap_that_one_record_may_fill_is_told_with_the_topic_and_what_to_do() -> None:
+    longest = {"notes": 40_000_000, "ratings": 1_000_000}
+    told = too_little(3000, 1000, longest)
+    assert told is not None
+    assert (
+        "topic notes takes records of up to 40 MB" in told and "expected a heap of 3000 MB at least, got 1000" in told
+    )
+    assert "SPARK_DRIVER_MEMORY=3000m" in told
+    assert too_little(3000, 2700, longest) is None and too_little(1024, 910, {}) is None
