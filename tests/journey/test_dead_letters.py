@@ -148,7 +148,7 @@ def test_a_record_that_is_too_long_for_a_row_a_key_or_a_letter_delays_no_other(
         for value in (
             note("ann", "first"),
             note("ann", "x" * 9_000_000),
-            # All views together hold this one for longer than the usual heap has room for it.
+            # The views hold more copies of this one than the usual heap has room for.
             note("eve", '"' + "x" * 38_000_000),
             malformed,
             b"{" + b"y" * 20_000_000,

@@ -43,6 +43,21 @@ def test_longer_records_need_more_for_each_view_partition_and_state() -> None:
     assert wanted(app(feeds=9), 90).sorting == 512 < wanted(app(counts=2), 90, partitions=4).sorting
 
 
+def test_each_topic_that_is_searched_for_dead_letters_and_each_stage_of_state_needs_more() -> None:
+    found = App("movies")
+    first, second = (found.topic(name, value="client string, id string") for name in ("first", "second"))
+    for name, topic in (("a", first), ("b", second)):
+        found.view(name, topic, key="client", columns={"n": "count(*)"})
+    longest, partitions = {"first": 40 * MB, "second": 40 * MB}, {"first": 1, "second": 1}
+    both = needed(found, longest, partitions, 1).heap
+    assert both - 400 == 2 * (wanted(app(counts=1), 40).heap - 400)
+
+    twice = App("movies")
+    notes = twice.topic("notes", value="client string, id string").dedupe(by="id")
+    twice.view("count-0", notes, key="client", columns={"n": "count(*)"})
+    assert wanted(twice, 40).heap > wanted(app(counts=1), 40).heap
+
+
 def test_one_long_record_at_a_time_needs_no_more_for_more_partitions() -> None:
     found = app(feeds=1, counts=1)
     assert least_heap(found, {"notes": 40 * MB}) == wanted(found, 40).heap < wanted(found, 40, partitions=2).heap
@@ -57,23 +72,25 @@ def test_a_small_machine_gives_its_share_and_never_less_than_the_usual() -> None
 
 @pytest.mark.parametrize(
     "environment",
-    [
-        {"SPARK_DRIVER_MEMORY": "2g"},
-        {"PYSPARK_SUBMIT_ARGS": "--driver-memory 2g pyspark-shell"},
-        {"JAVA_TOOL_OPTIONS": "-Xmx2g"},
-        {"JDK_JAVA_OPTIONS": "-XX:MaxRAMPercentage=50"},
-    ],
+    [{"SPARK_DRIVER_MEMORY": "2g"}, {"PYSPARK_SUBMIT_ARGS": "--driver-memory 2g pyspark-shell"}],
 )
-def test_a_heap_that_the_user_has_chosen_stays(environment: dict[str, str]) -> None:
-    assert heap_is_chosen(environment) and not heap_is_chosen({"JAVA_TOOL_OPTIONS": "-XX:+UseZGC"})
+def test_a_heap_that_the_user_has_chosen_is_known(environment: dict[str, str]) -> None:
+    assert heap_is_chosen(environment)
+
+
+def test_an_option_of_java_that_spark_overrides_chooses_nothing() -> None:
+    assert not heap_is_chosen({"JAVA_TOOL_OPTIONS": "-Xmx2g -XX:+UseZGC", "SPARK_SUBMIT_OPTS": "-Xmx2g"})
 
 
 def test_a_heap_that_one_record_may_fill_is_told_with_the_topic_and_what_to_do() -> None:
     longest = {"notes": 40_000_000, "ratings": 1_000_000}
     told = too_little(3000, 1000, longest)
     assert told is not None
-    assert (
-        "topic notes takes records of up to 40 MB" in told and "expected a heap of 3000 MB at least, got 1000" in told
-    )
-    assert "SPARK_DRIVER_MEMORY=3000m" in told
-    assert too_little(3000, 2700, longest) is None and too_little(1024, 910, {}) is None
+    assert "topic notes takes records of up to 40 MB" in told
+    assert "expected a heap of 3000 MB at least, got 1000" in told and "SPARK_DRIVER_MEMORY=3000m" in told
+    assert too_little(3000, 2700, longest) is None
+
+
+@pytest.mark.parametrize("longest", [{}, {"notes": MB}])
+def test_a_small_heap_that_the_user_has_chosen_is_enough_for_short_records(longest: dict[str, int]) -> None:
+    assert too_little(least_heap(app(counts=1), longest), 430, longest) is None

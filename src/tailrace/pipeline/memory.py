@@ -30,7 +30,8 @@ _COPIES_SORTED = 4
 # What heap and sorting may have of a machine or container: beside them are threads, code, state and buffers.
 _SHARES = (0.5, 0.2)
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_CHOSEN = re.compile(r"-Xmx|MaxHeapSize|MaxRAM|driver[-.]memory")
+# Spark tells Java the size of the heap itself, and so overrides what else the environment says of it.
+_CHOSEN = re.compile(r"driver[-.]memory")
 
 
 @dataclass(frozen=True)
@@ -45,31 +46,34 @@ class Memory:
 
 
 def needed(app: App, longest: Mapping[str, int], partitions: Mapping[str, int], state: int) -> Memory:
-    """What an app needs where each task has one of the longest records that its topic takes.
+    """What an app needs where each task has one of the longest records that its topic takes; the usual at least.
 
     longest: the bytes of such a record, by topic; records of others are short. partitions: of the same topics.
     state: partitions of a view's state.
     """
-    read = {name: size * partitions[name] * _COPIES for name, size in longest.items()}
-    # The search for dead letters reads one topic after the other.
-    held, sorted_rows = max(read.values(), default=0), 0
-    for output in app.outputs:
-        names = [source.name for _, source in output.sources if source.name in longest]
-        held += sum(read[name] for name in names)
-        if names and state_stages(output, readings(output, {})):
-            row = max(longest[name] for name in names)
-            held += row * state * _COPIES_OF_STATE
-            sorted_rows += row * max(state, sum(partitions[name] for name in names))
-    usual = Memory()
-    return Memory(
-        heap=max(usual.heap, _QUIET + _megabytes(held)),
-        sorting=max(usual.sorting, _megabytes(sorted_rows * _COPIES_SORTED)),
-    )
+    usual, (held, sorting) = Memory(), _held(app, longest, partitions, state)
+    return Memory(max(usual.heap, _QUIET + _megabytes(held)), max(usual.sorting, _megabytes(sorting)))
 
 
 def least_heap(app: App, longest: Mapping[str, int]) -> int:
-    """The heap that it needs where such records come one at a time."""
-    return needed(app, longest, dict.fromkeys(longest, 1), 1).heap
+    """The megabytes of heap without which one such record at a time may end the JVM."""
+    return _QUIET + _megabytes(_held(app, longest, dict.fromkeys(longest, 1), 1)[0])
+
+
+def _held(app: App, longest: Mapping[str, int], partitions: Mapping[str, int], state: int) -> tuple[int, int]:
+    """The bytes that all tasks hold in the heap, and that they sort."""
+    read = {name: size * partitions[name] * _COPIES for name, size in longest.items()}
+    # Topics are searched for dead letters side by side.
+    held, sorting = sum(read.values()), 0
+    for output in app.outputs:
+        names = [source.name for _, source in output.sources if source.name in longest]
+        stages = state_stages(output, readings(output, {}))
+        held += sum(read[name] for name in names)
+        if names and stages:
+            row = max(longest[name] for name in names)
+            held += row * state * stages * _COPIES_OF_STATE
+            sorting += row * max(state, sum(partitions[name] for name in names)) * _COPIES_SORTED
+    return held, sorting
 
 
 def granted(wanted: Memory, machine: int) -> Memory:

@@ -63,7 +63,8 @@ def run(app: App, settings: Settings) -> int:
     scratch.mkdir()
     topics = Topics(settings.text("kafka"))
     found = _sources(app, topics, settings)
-    partitions, state = {name: topic.partitions for name, topic in found.items()}, settings.number("state-partitions")
+    partitions = {name: topic.partitions for name, topic in found.items()}
+    state = settings.number("state-partitions")
     longest = topics.lengths([name for name in read_topics(app) if name in found])
     master = settings.text("spark-master")
     session = start_session(
