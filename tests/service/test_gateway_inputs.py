@@ -76,6 +76,10 @@ sent = st.builds(
 )
 
 
+def keys_of(count: int) -> list[str]:
+    return [f"k{number}" for number in range(count)]
+
+
 @pytest.fixture(scope="module")
 def gateway(
     redis_server: RedisServer, broker: Broker, store: Store, tmp_path_factory: pytest.TempPathFactory
@@ -117,7 +121,8 @@ def check(answer: httpx.Response) -> None:
         {"view": "names", "where": f"name = '{HALF}'"},
         {"view": "names", HALF: 1},
         {"view": "names", "keys": [1] * 9_000},
-        {"view": "names", "keys": ["a"] * 10_001},
+        {"view": "names", "keys": keys_of(10_001)},
+        {"add": keys_of(10_001)},
         {"view": "names", "ttl": 10**400},
         {"view": "names", "ttl": float("nan")},
         {"view": "names", "ttl": 5.5},

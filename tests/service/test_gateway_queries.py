@@ -168,6 +168,26 @@ def test_a_websocket_has_the_query_in_its_frames_and_resumes_by_merged_positions
     assert (refused["type"], refused["id"], refused["retry"]) == ("error", "c", False) and "columns" in str(refused)
 
 
+def test_rows_and_keys_that_are_not_utf_8_leave_a_websocket_open(gateway: QueryGateway, rows: Rows) -> None:
+    where = f"s like '{rows.tag}%' and n = 9"
+    key, value = f"{rows.tag}-".encode() + b"\xff", b'{"n":9,"s":"%b\xed\xa0\x80"}' % rows.tag.encode()
+    socket = gateway.socket()
+    socket.send(type="subscribe", id="a", view=rows.log.view, where=where)
+    assert [one["type"] for one in socket.messages("ready")] == ["subscribed", "ready"]
+    rows.log.put_many([(key, 1, value)])
+    found = socket.message()
+    assert (found["type"], found["key"]) == ("row", f"{rows.tag}-\ufffd")
+    assert found["row"] == {"n": 9, "s": f"{rows.tag}\ufffd\ufffd\ufffd"}
+    rows.log.put_many([(key, 2, b'{"n":9,"s":"%b"}' % rows.tag.encode())])
+    assert socket.message()["row"] == {"n": 9, "s": rows.tag}
+    events = gateway.query(where).tap
+    assert [events.frame().event, events.frame().event] == ["row", "ready"]
+    rows.log.put_many([(key, 3, None)])
+    gone = socket.message()
+    assert (gone["type"], gone["key"]) == ("gone", f"{rows.tag}-\ufffd")
+    assert events.frame().data == {"k": f"{rows.tag}-\ufffd"}
+
+
 def test_a_link_that_was_killed_loses_nothing_and_resets_nobody(
     gateway: QueryGateway, rows: Rows, redis_server: RedisServer
 ) -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from gateway_model import messages
+from tailrace.access.limits import Limits
 from tailrace.catalog import Column
 from tailrace.commands import Stream
 from tailrace.gateway.known import KnownView
@@ -68,6 +70,17 @@ def test_frames_of_both_surfaces_say_the_same() -> None:
     )
 
 
+@pytest.mark.parametrize("bad", [b"\xff", b"\xed\xa0\x80", b"\xc3"])
+def test_what_is_not_utf_8_does_not_end_the_connection_of_who_follows_a_query(bad: bytes) -> None:
+    text = bad.decode(errors="replace")
+    (found,) = messages(FRAMES.message(b"k" + bad, b'{"s":"%b"}' % bad, 1, 9))
+    assert (found["key"], found["row"]) == ("k" + text, {"s": text})
+    (gone,) = messages(FRAMES.message(b"k" + bad, None, 1, 9))
+    assert gone["key"] == "k" + text
+    # Who reads Server-Sent Events replaces bytes of a row; the key is made JSON here.
+    assert FRAMES.event(b"k" + bad, None) == f'event: gone\ndata: {{"k":"k{text}"}}\n\n'.encode()
+
+
 def update(seq: int, key: bytes) -> Update:
     return Update(FRAMES, seq, 0, key, b"{}", seq)
 
@@ -111,9 +124,18 @@ def test_long_queries_are_refused_with_their_limits() -> None:
 
 def test_keys_are_added_to_and_removed_from_a_stream_of_keys_alone() -> None:
     stream = Stream("s-1", "v", ("a", "b"), None, True, 0)
-    assert changed(stream, Changes(add=["c", "a"], remove=["b", "x"])).keys == ("a", "c")
-    assert changed(stream, Changes(add=["c"], remove=["c"])).keys == ("a", "b")
-    assert changed(stream, Changes(remove=["a", "b"])).keys == ()
+    assert changed(stream, Changes(add=["c", "a"], remove=["b", "x"]), Limits()).keys == ("a", "c")
+    assert changed(stream, Changes(add=["c"], remove=["c"]), Limits()).keys == ("a", "b")
+    assert changed(stream, Changes(remove=["a", "b"]), Limits()).keys == ()
     for other in (replace(stream, keys=None), replace(stream, keys=None, where="k = 1")):
         with pytest.raises(Problem):
-            changed(other, Changes(add=["a"]))
+            changed(other, Changes(add=["a"]), Limits())
+
+
+def test_a_stream_gets_no_more_keys_than_a_subscription_may_have_and_may_always_lose_some() -> None:
+    stream, limits = Stream("s-1", "v", ("a", "b", "c"), None, True, 0), Limits(keys=2)
+    with pytest.raises(Problem) as problem:
+        changed(stream, Changes(add=["d"]), limits)
+    assert (problem.value.status, problem.value.body["error"], problem.value.body["got"]) == (413, "too many keys", "4")
+    assert changed(stream, Changes(remove=["a"]), Limits(keys=1)).keys == ("b", "c")
+    assert changed(stream, Changes(add=["d"], remove=["a"]), limits).keys == ("b", "c", "d"), "no more than before"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from tailrace.gateway.known import KnownFeed
-from tailrace.gateway.messages import message
+from tailrace.gateway.messages import message, utf8
 from tailrace.position import Position
 from tailrace.store.row import Row
 
@@ -33,10 +33,7 @@ class FeedFrames:
         if not socket:
             lines = b"\ndata: ".join(value.splitlines()) if b"\n" in value or b"\r" in value else value
             return b"%b.%d.%d-%d\ndata: %b\n\n" % (self._event, *at, lines)
-        if not value.isascii():
-            # A browser ends the connection over one text message that is not UTF-8.
-            value = value.decode(errors="replace").encode()
-        return message(b'%b.%d.%d-%d","event":%b}' % (self._message, *at, value))
+        return message(b'%b.%d.%d-%d","event":%b}' % (self._message, *at, utf8(value)))
 
     def position(self, offset: int) -> Position:
         """The position of who has everything up to an offset; before the first record there is none to name."""

@@ -167,6 +167,7 @@ class Gateway:
         await self.hub.drain(self.timing.grace)
 
     def _may_add(self, held: StreamSubscription, keys: Sequence[bytes]) -> None:
+        check_keys(self.limits, held.stream.keys or ())
         if self.access is not None:
             self.access.may_follow_keys(held.wire.identity, held.stream.view, keys)
 

@@ -70,8 +70,8 @@ class KnownView:
         return _partition(key, self.partitions) if len(key) <= _SHORT else partition_of(key, self.partitions)
 
     def key_object(self, key: bytes) -> bytes:
-        """A key's text as a JSON object of the key columns: numbers as numbers."""
-        text = key.decode()
+        """A key as a JSON object of the key columns: numbers as numbers. Bytes that are not UTF-8 are replaced."""
+        text = key.decode(errors="replace")
         names = [column.name for column in self.key]
         if len(names) == 1:
             return b"{%b:%b}" % (_json(names[0]), _typed(text, self.key[0].type))

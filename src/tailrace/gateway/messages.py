@@ -21,6 +21,14 @@ def message(payload: bytes) -> bytes:
     return struct.pack("!BBQ", _TEXT, 127, size) + payload
 
 
+def utf8(value: bytes) -> bytes:
+    """The JSON of a row or an event as a text message may carry it: bytes that are not UTF-8 are replaced.
+
+    A browser ends the connection over one text message that is not UTF-8.
+    """
+    return value if value.isascii() else value.decode(errors="replace").encode()
+
+
 def json_message(kind: str, **fields: object) -> bytes:
     """A message of this type; fields that are None are left out."""
     held = {"type": kind, **{name: value for name, value in fields.items() if value is not None}}

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 
 from tailrace.gateway.known import KnownView
-from tailrace.gateway.messages import json_message, message
+from tailrace.gateway.messages import json_message, message, utf8
 from tailrace.position import Position
 
 # The generation of a position that asks for everything: no build has it.
@@ -44,7 +44,7 @@ class QueryFrames:
         position = b"" if offset is None else b',"position":"%b.%d-%d"' % (self._stem, partition, offset)
         if value is None:
             return message(b"%b%b%b}" % (self._gone, name, position))
-        return message(b'%b%b%b,"row":%b}' % (self._row, name, position, value))
+        return message(b'%b%b%b,"row":%b}' % (self._row, name, position, utf8(value)))
 
     def ready(self, socket: bool, name: str | None, offsets: Mapping[int, int]) -> bytes:
         """The snapshot is complete, and reaches up to these offsets."""

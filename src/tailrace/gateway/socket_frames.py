@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 
 from tailrace.gateway.known import KnownView
-from tailrace.gateway.messages import message
+from tailrace.gateway.messages import message, utf8
 from tailrace.position import Position
 from tailrace.store.row import Row
 
@@ -30,13 +30,9 @@ class SocketFrames:
         """The `row` frame of a row, or the `gone` frame of a tombstone."""
         if row.value is None:
             return self.gone(row.generation, row.offset)
-        value = row.value
-        if not value.isascii():
-            # A browser ends the connection over one text message that is not UTF-8.
-            value = value.decode(errors="replace").encode()
         return message(
             b'{"type":"row",%b"%b.%d.%d-%d","row":%b}'
-            % (self._about, self._lineage.encode(), row.generation, self._partition, row.offset, value)
+            % (self._about, self._lineage.encode(), row.generation, self._partition, row.offset, utf8(row.value))
         )
 
     def gone(self, generation: int, offset: int) -> bytes:

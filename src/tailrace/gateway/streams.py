@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -12,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from tailrace.access.limits import Limits
 from tailrace.commands import TTL, Stream
 from tailrace.gateway import examples
 from tailrace.gateway.access_hook import Identity, identity_of
@@ -20,7 +22,7 @@ from tailrace.gateway.following import LastId, LastIdHeader, event_stream
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.key_subscription import KeySubscription
 from tailrace.gateway.problems import Problem, check_keys, unavailable
-from tailrace.gateway.requests import MAX_KEYS, FollowQuery, FollowStream, is_utf8
+from tailrace.gateway.requests import FollowQuery, FollowStream, is_utf8
 from tailrace.gateway.resume import OTHER_RIGHTS
 from tailrace.gateway.sockets import serve
 from tailrace.gateway.stream_entry import stream_entry
@@ -42,7 +44,6 @@ def _utf8(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_utf8)]
-Keys = Annotated[list[Text], Field(max_length=MAX_KEYS)]
 
 
 class NewStream(BaseModel):
@@ -50,7 +51,7 @@ class NewStream(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     view: Text = Field(description="The name of a view.", examples=["rating-averages"])
-    keys: Keys | None = Field(None, description="The keys to follow.", examples=[["362", "71"]])
+    keys: list[Text] | None = Field(None, description="The keys to follow.", examples=[["362", "71"]])
     where: Text | None = Field(None, description="A query: the text after SQL's WHERE.", examples=["rating > 8"])
     ttl: int = Field(TTL, ge=5, le=LONGEST_TTL, description="Seconds that it is kept while nobody is connected.")
 
@@ -59,8 +60,8 @@ class Changes(BaseModel):
     """Keys that a stream is to follow from now on, and keys that it is not."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    add: Keys = Field(default_factory=list)
-    remove: Keys = Field(default_factory=list)
+    add: list[Text] = Field(default_factory=list)
+    remove: list[Text] = Field(default_factory=list)
 
 
 class StreamShown(BaseModel):
@@ -87,6 +88,8 @@ def register(gateway: Gateway) -> None:
         if isinstance(asked, FollowQuery):
             return (await prepare_query(gateway, asked, identity))(wire)
         view, keys = known_view(gateway, stream.view, identity), [key.encode() for key in asked.keys]
+        # It may have grown since the client asked for it.
+        check_keys(gateway.limits, asked.keys)
         _check_keys(gateway, identity, stream.view, asked.keys)
         come = stream_entry(stream, asked.position, asked.positions)
         return KeySubscription(
@@ -104,6 +107,8 @@ def register(gateway: Gateway) -> None:
 
     async def follow_stream(follow: FollowStream, identity: Identity | None) -> Callable[[Wire], Subscription]:
         stream = await _asked(lambda: gateway.kept_streams.get(follow.stream, keep=True))
+        # Another gateway may have opened it, and have other limits.
+        check_keys(gateway.limits, stream.keys or ())
         query = await _check(gateway, identity, stream)
 
         def made(wire: Wire) -> Subscription:
@@ -154,11 +159,11 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.patch("/streams/{id}", summary="Add and remove keys of a stream", response_model=StreamShown)
     async def change_stream(request: Request, id: Id, changes: Changes) -> Response:
         """The rows of added keys come while the stream is live; removed ones get `gone`."""
-        check_keys(gateway.limits, changes.add)
         before = await _allowed(gateway, request, id)
         _check_keys(gateway, identity_of(request.scope), before.view, changes.add)
         command = "remove" if changes.remove and not changes.add else "add"
-        return _shown(await _asked(lambda: kept.change(id, command, lambda stream: changed(stream, changes))))
+        change = partial(changed, changes=changes, limits=gateway.limits)
+        return _shown(await _asked(lambda: kept.change(id, command, change)))
 
     @routes.delete("/streams/{id}", summary="End a stream", status_code=204, response_class=Response)
     async def end_stream(request: Request, id: Id) -> Response:
@@ -181,8 +186,11 @@ def router(gateway: Gateway) -> APIRouter:
     return routes
 
 
-def changed(stream: Stream, changes: Changes) -> Stream:
-    """A stream with keys added and removed; a key in both is removed. Raises a Problem where it is not about keys."""
+def changed(stream: Stream, changes: Changes, limits: Limits) -> Stream:
+    """A stream with keys added and removed; a key in both is removed.
+
+    Raises a Problem if it is not about keys, or gets more of them than one subscription may have.
+    """
     if stream.keys is None:
         raise Problem(
             400,
@@ -193,8 +201,8 @@ def changed(stream: Stream, changes: Changes) -> Stream:
         )
     removed = set(changes.remove)
     keys = tuple(key for key in dict.fromkeys((*stream.keys, *changes.add)) if key not in removed)
-    if len(keys) > MAX_KEYS:
-        raise Problem(400, "too many keys", expected=f"at most {MAX_KEYS}", got=len(keys), remedy="Use a query.")
+    if len(keys) > len(stream.keys):
+        check_keys(limits, keys)
     return replace(stream, keys=keys, changes=stream.changes.then(stream.keys, keys))
 
 
