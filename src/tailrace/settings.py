@@ -65,7 +65,16 @@ TABLE = (
         "checkpoints",
         "text",
         ".tailrace/checkpoints",
-        "Directory of Spark's checkpoints, one per view and generation.",
+        "Directory of Spark's checkpoints, one per view and generation; no URL. A lock keeps out a second pipeline of "
+        "the same host, and none of another host.",
+        ("pipeline",),
+    ),
+    Setting(
+        "checkpoints-shared",
+        "switch",
+        "no",
+        "Whether all machines of a cluster have the directory of checkpoints at the same path; with `--spark-master` "
+        "it must be so.",
         ("pipeline",),
     ),
     Setting(
@@ -95,6 +104,14 @@ TABLE = (
         "changelogs",
         "Which missing topics the pipeline creates: changelogs, or all, source topics too.",
         ("pipeline",),
+    ),
+    Setting(
+        "new-partitions",
+        "new-partitions",
+        "rebuild",
+        "What happens if partitions are added to a topic in which the order within a partition decides: `rebuild` the "
+        "views that read it, or `refuse`: leave that to you, and say that rows may be stale until it is done.",
+        ("pipeline", "dev"),
     ),
     Setting("replication", "count", "1", "Replicas of a topic that Tailrace creates.", ("pipeline",)),
     Setting(
@@ -204,7 +221,7 @@ TABLE = (
         "limit-messages", "count", "50", "Messages per second on a WebSocket, ten times as many at once.", ("gateway",)
     ),
     Setting("limit-subscriptions", "count", "1000", "Subscriptions on one WebSocket.", ("gateway",)),
-    Setting("limit-keys", "count", "10000", "Keys in one subscription.", ("gateway",)),
+    Setting("limit-keys", "count", "10000", "Keys in one subscription, or in a stream.", ("gateway",)),
     Setting("limit-connection-keys", "count", "20000", "Keys in all subscriptions of one WebSocket.", ("gateway",)),
     Setting("limit-key-bytes", "count", "65535", "Bytes of a key that clients ask for.", ("gateway",)),
     Setting("limit-body-bytes", "count", "1048576", "Bytes of a request's body.", ("gateway",)),
@@ -302,6 +319,8 @@ def _problem(kind: str, text: str) -> str | None:
         return None
     if kind == "topics":
         return None if text in ("changelogs", "all") else "changelogs or all"
+    if kind == "new-partitions":
+        return None if text in ("rebuild", "refuse") else "rebuild or refuse"
     if kind == "access":
         return None if text in ("off", "jwt") else "off or jwt"
     if kind == "algorithm":

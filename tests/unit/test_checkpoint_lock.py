@@ -15,8 +15,9 @@ from tailrace.pipeline.lock import CheckpointLock
 
 def test_a_second_pipeline_is_refused_with_the_id_of_the_first(tmp_path: Path) -> None:
     first = CheckpointLock(tmp_path)
-    with pytest.raises(CheckpointInUse, match=str(os.getpid())):
+    with pytest.raises(CheckpointInUse, match=str(os.getpid())) as refused:
         CheckpointLock(tmp_path)
+    assert "Only pipelines of one host are kept apart" in str(refused.value) and "\n" not in str(refused.value)
     first.release()
     CheckpointLock(tmp_path).release()
 

@@ -1,4 +1,8 @@
-"""One pipeline per checkpoint directory."""
+"""One pipeline per checkpoint directory, on one host.
+
+Pipelines on two hosts that share the directory are not kept apart: a shared file system may or may not pass the lock
+on, and the id of a JVM means nothing on another host.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ _PATIENCE = 15.0
 
 
 class CheckpointLock:
-    """Holds a checkpoint directory for as long as this process and its JVM live.
+    """Holds a checkpoint directory for as long as this process and its JVM live, against others of this host.
 
     The system lets go of the lock however the process ends. Its JVM writes on for a moment when the process is killed,
     and may be suspended; so the JVM's id is noted, and the next pipeline waits for it to be gone.
@@ -58,7 +62,8 @@ class CheckpointLock:
     def _in_use(self, holder: str) -> CheckpointInUse:
         return CheckpointInUse(
             f"checkpoints {self._directory}: expected no other pipeline, got {holder}: "
-            "stop it, or give this one another --checkpoints directory"
+            "stop it, or give this one another --checkpoints directory. Only pipelines of one host are kept apart: see "
+            "to it yourself that no other host uses this directory"
         )
 
 
