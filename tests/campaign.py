@@ -22,6 +22,9 @@ TESTS = (
     "tests/service/test_kinds_on_given_rows.py",
     "tests/journey/test_kinds_agree.py",
     "tests/failure/test_pipeline_breaks.py",
+    "tests/failure/test_topics_change.py",
+    "tests/failure/test_parents_are_rebuilt.py",
+    "tests/failure/test_topics_change_at_random.py",
 )
 # Seconds that one test may take, which has twenty times the examples and kills of the ordinary run.
 _LONGEST = 7200

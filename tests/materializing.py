@@ -95,6 +95,17 @@ class Changelog:
         change = Change(key, value, generation, version, 0, -1, expires, added)
         self.put_raw(key, value, change.headers())
 
+    def put_in_transaction(self, key: bytes, version: int, value: bytes | None = b"{}") -> None:
+        """Write one change in a transaction: the partition ends with a marker, which is no record."""
+        producer = Producer(
+            {"bootstrap.servers": self.broker.address, "partitioner": "murmur2", "transactional.id": self.app}
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        headers = cast(Any, Change(key, value, 1, version, 0, -1).headers())
+        producer.produce(self.view, value, key=key, headers=headers)
+        producer.commit_transaction(30)
+
     def put_later(self, key: bytes, version: int, value: bytes | None) -> None:
         """Write one change, and do not wait: `flush` does."""
         headers = cast(Any, Change(key, value, 1, version, 0, -1).headers())
@@ -185,23 +196,42 @@ class App(Protocol):
 
 
 @contextmanager
-def running(
+def running(log: App, url: str, **options: Any) -> Iterator[Materializer]:
+    """A materializer that steps in a thread of its own; the options are those of `still`."""
+    with still(log, Writer(url, log.prefix), **options) as materializer:
+        stop = threading.Event()
+
+        def steps() -> None:
+            while not stop.is_set():
+                materializer.step()
+
+        thread = threading.Thread(target=steps)
+        thread.start()
+        try:
+            yield materializer
+        finally:
+            stop.set()
+            thread.join()
+
+
+@contextmanager
+def still(
     log: App,
-    url: str,
+    writer: Writer,
     *,
     patience: float = 30.0,
     tombstones: float = 86_400.0,
     grace: float = 0.5,
     most: int = 8000,
+    counters: Counters | None = None,
 ) -> Iterator[Materializer]:
-    """A materializer that steps in a thread of its own.
+    """A materializer that makes a step when the test tells it to.
 
     Settings are as for `Upkeep` and `Changelogs`; `grace` is for listeners that register again.
     """
-    writer = Writer(url, log.prefix)
     reader = CatalogReader(log.broker.address, catalog_topic(log.app))
     changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer", most=most)
-    counters = Counters()
+    counters = counters or Counters()
     catalog = CatalogCopy(reader, writer)
     upkeep = Upkeep(
         writer,
@@ -215,19 +245,9 @@ def running(
     commands = CommandsReader(log.broker.address, log.app)
     matching = Matching(commands, MatchWriter(writer), counters)
     materializer = Materializer(changelogs, catalog, writer, upkeep, letters, matching, counters, grace=grace)
-    stop = threading.Event()
-
-    def steps() -> None:
-        while not stop.is_set():
-            materializer.step()
-
-    thread = threading.Thread(target=steps)
-    thread.start()
     try:
         yield materializer
     finally:
-        stop.set()
-        thread.join()
         materializer.stop()
         changelogs.close()
         reader.close()

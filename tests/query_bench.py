@@ -18,7 +18,7 @@ from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.partition_queries import PartitionQueries
 from tailrace.queries import parse
 from tailrace.record import Change
-from tailrace.store.hand_overs import HandOvers, Served
+from tailrace.store.hand_overs import HandOvers, OldKeys, Served
 from tailrace.store.keys import QueryNames
 from tailrace.store.match_writer import MatchWriter, Place
 from tailrace.store.message import Message, unpack_message
@@ -110,6 +110,7 @@ class QueryBench:
         """Serve the next generation, whose rows were kept back."""
         hand_overs = HandOvers(self.writer)
         found = hand_overs.old_keys(*PLACE, self.held.generation, 0, 1000)
+        assert isinstance(found, OldKeys)
         if found.keys:
             hand_overs.forget("v", 0, found.keys)
         assert hand_overs.serve(*PLACE, generation, -1) == Served()

@@ -53,10 +53,14 @@ class Tailrace:
         self.parts: dict[str, Part] = {}
         self.directory = directory
         self._health: dict[str, str] = {}
-        self._producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 1})
+        self.connect_producer()
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "movies.py").write_text(module or MODULE.format(fresh=fresh))
         self._gateway_port = free_port()
+
+    def connect_producer(self) -> None:
+        """Write by a new producer, which knows how many partitions topics have now."""
+        self._producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 1})
 
     @property
     def url(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tailrace.record import Change
+from tailrace.store.writer import Moved
 
 Rows = dict[bytes, Change]
 
@@ -101,23 +102,33 @@ class Model:
         self.pruned = self.mark = None
         return "served"
 
-    def abandon(self, lineage: str, generation: int, given_up: int) -> bool:
-        if (self.lineage, self.generation, self.next) != (lineage, generation, given_up):
+    def moved(self, lineage: str, generation: int) -> Moved | None:
+        """What who believes in this build is told."""
+        if self.lineage != lineage:
+            return Moved(None)
+        return None if self.generation == generation else Moved(self.offset)
+
+    def abandon(self, lineage: str, generation: int, given_up: int) -> bool | Moved:
+        if (moved := self.moved(lineage, generation)) is not None:
+            return moved
+        if self.next != given_up:
             return False
         self.next, self.dropped, self.kept = None, given_up, Build()
         return True
 
-    def due(self, lineage: str, now: int, most: int) -> list[tuple[bytes, int, int]]:
+    def due(self, lineage: str, now: int, most: int) -> list[tuple[bytes, int, int]] | Moved:
         if self.lineage != lineage:
-            return []
+            return Moved(None)
         late = sorted((at, key) for key, at in self.served.expiries.items() if at <= now)[:most]
         found = [self.served.rows[key] for _, key in late]
         return [(change.key, change.generation, change.version) for change in found]
 
     def prune(
         self, lineage: str, generation: int, now: int, keep: int, batch: int | None, keys: Sequence[bytes]
-    ) -> tuple[int, int, int] | None:
-        if (self.lineage, self.generation) != (lineage, generation) or self.offset < self.target:
+    ) -> tuple[int, int, int] | Moved | None:
+        if (moved := self.moved(lineage, generation)) is not None:
+            return moved
+        if self.offset < self.target:
             return None
         horizon = -1 if self.pruned is None else self.pruned
         drop = [key for key in keys if key in self.served.gone and self.served.gone[key].offset <= horizon]

@@ -3,13 +3,14 @@
 The pipeline writes it, after Spark's analysis, to the compacted topic `tailrace.<app>.catalog`; the
 materializer copies it to Redis; the gateway reads it there. So it survives the loss of Redis.
 The topic's records: key `app` → the catalog; key `progress/<view>` → how far a view's pipeline has come;
-`dead-letters/<topic>` → how far the search for bad records of a topic has come; `request/<view>` → see `requests`.
+`building/<view>` → the same of the build that is to take its place; `dead-letters/<topic>` → how far the search for bad
+records of a topic has come; `request/<view>` → see `requests`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -18,6 +19,7 @@ from tailrace.position import lineage
 FORMAT = 1
 APP_RECORD = "app"
 PROGRESS_RECORDS = "progress/"
+BUILDING_RECORDS = "building/"
 DEAD_LETTER_RECORDS = "dead-letters/"
 
 
@@ -39,6 +41,10 @@ class CatalogView:
     stands here itself, and `since` says per changelog partition which offset a store must have reached to serve it.
     `schemas` are those of a registry that it reads its topics with: topic → (value, key).
     `by_offset` says that a row's version is one more than the offset of the record that it was made of.
+    `parents` are the generations of the views that it reads, and `reads` the columns that these had.
+    `counts` are the partitions of the topics in which the order within a partition decides; those of `spread` got more
+    partitions since their first records, so that a key may be in several of them: topic → how many there are.
+    `versioning` is the rule that versions are made by.
     """
 
     name: str
@@ -55,6 +61,11 @@ class CatalogView:
     schemas: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
     next: CatalogView | None = None
     by_offset: bool = False
+    parents: Mapping[str, int] = field(default_factory=dict)
+    reads: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    spread: Mapping[str, int] = field(default_factory=dict)
+    versioning: int = 1
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> CatalogView:
@@ -69,7 +80,8 @@ class CatalogFeed:
 
     `hold` is for how many seconds a feed is kept after its last listener has left; `retain` is `listening` or `always`.
     `length` and `age`, in seconds, limit what is kept for one client. `ordered` says that every source record gives one
-    event at most, and that those of a source partition stand in the changelog in its order.
+    event at most, and that those of a source partition stand in the changelog in its order. `reset` is the generation
+    that was begun by a reset, 0 before the first: events of before are sent again from then on.
     """
 
     name: str
@@ -87,6 +99,7 @@ class CatalogFeed:
     length: int = 10_000
     age: float = 86_400.0
     ordered: bool = False
+    reset: int = 0
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> CatalogFeed:
@@ -176,7 +189,11 @@ class Progress:
     `mode` is catching-up, live, micro-batch or failed. `offsets` maps topic → partition → the offset that comes next.
     `lost` counts records that retention took away before they were read, `unseen` batches that ended while nobody
     watched: what they skipped is not among the totals. `topic_id` is the Kafka id of a topic that is searched for dead
-    letters.
+    letters. `base` is what is added to versions: it rises when a replay may bring fewer records than were served.
+    `gap` is the batch that must have ended before records that retention removed are behind it.
+    `as_of` is a time, in ms since 1970: whatever was written before it has been read. `degraded` are the reasons for
+    which some rows may be stale, a sentence each. `state` is how large the state was when the last batch ended: what it
+    is for (`rows` or `dedupe`) → bytes on `disk` and in `memory`.
     """
 
     view: str
@@ -189,6 +206,11 @@ class Progress:
     lost: int = 0
     topic_id: str = ""
     unseen: int = 0
+    base: int = 0
+    gap: int = -1
+    as_of: int = 0
+    degraded: Sequence[str] = ()
+    state: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def processed(self) -> dict[str, dict[int, int]]:
@@ -203,7 +225,8 @@ class Progress:
     def decode(cls, data: bytes) -> Progress:
         """The progress in a record value; what a newer pipeline has added to it is passed over."""
         known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in json.loads(data).items() if name in known})
+        found = {name: value for name, value in json.loads(data).items() if name in known}
+        return cls(**{**found, "degraded": tuple(found.get("degraded") or ())})
 
 
 def catalog_topic(app: str) -> str:

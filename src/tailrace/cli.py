@@ -63,6 +63,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     check = add("check", _check, "Find mistakes in an app without running it.")
     check.add_argument("app", help=_MODULE)
+    check.add_argument(
+        "--kafka",
+        dest="catalog_at",
+        default=os.environ.get("TAILRACE_KAFKA", ""),
+        metavar="SERVERS",
+        help="Say also what the next start would build anew, by what runs there. (TAILRACE_KAFKA)",
+    )
     add_flags(check, "check")
     explain = add("explain", _explain, "Show how a view is computed.")
     explain.add_argument("app", help=_MODULE)
@@ -165,12 +172,15 @@ def _check(flags: argparse.Namespace) -> int:
     app = load_app(flags.app)
     from tailrace.pipeline.check import check
 
-    checked = check(app, settings)
+    checked, consequences = check(app, settings, flags.catalog_at)
     table = [("name", "kind", "mode", "task slots", "row")]
     table += [(one.name, one.kind, one.mode, str(one.slots), one.columns) for one in checked]
     _print_table(table)
     counts = [_counted(len(app.views), "view")] + ([_counted(len(app.feeds), "feed")] if app.feeds else [])
     print(f"{app.name}: {', '.join(counts)}, no mistakes")
+    if flags.catalog_at:
+        nothing = f"the next start builds nothing anew, says the catalog at {flags.catalog_at}"
+        print("\n".join(consequences) or nothing)
     return 0
 
 
@@ -216,13 +226,19 @@ def _rebuild(flags: argparse.Namespace) -> int:
     table = [("topic", "partition", "is at", "begins at", "ends at")]
     table += [(p.topic, str(p.partition), f"{p.now:,}", f"{p.start:,}", f"{p.end:,}") for p in planned.partitions]
     _print_table(table)
-    said = f"view {planned.view}: generation {planned.generation} is built anew from {planned.target}, "
-    print(said + _counted(planned.records, "record"))
+    if planned.feed:
+        said = f"feed {planned.view}: sends its events again from {planned.target}"
+    else:
+        said = f"view {planned.view}: is built anew from {planned.target}, in place of generation {planned.generation}"
+    print(f"{said}, {_counted(planned.records, 'record')}")
+    if planned.also:
+        print(f"with it, because they read it: {', '.join(planned.also)}")
     if not flags.execute:
         print("nothing was done: --execute does it")
         return 0
     execute(app, planned, settings)
-    print("asked for: a running pipeline begins now, another at its start; readers keep the old rows until it is done")
+    kept = "" if planned.feed else "; readers keep the old rows until it is done"
+    print(f"asked for: a running pipeline begins now, another at its start{kept}")
     return 0
 
 
@@ -235,20 +251,15 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
 def _status(flags: argparse.Namespace) -> int:
     settings = _settings(flags)
     from tailrace.status import status
-    from tailrace.store_status import summary
+    from tailrace.status_table import footnotes, view_rows
 
     found = status(app_name(flags.app), settings)
     if flags.json:
         print(json.dumps(asdict(found)))
         return 0
-    rows = [("view", "generation", "mode", "behind", "read", "skipped", "lost", "store behind")]
-    for view in found.views:
-        behind = f"{view.behind:,} ({view.behind_seconds:.0f} s)" if view.behind else "0"
-        store = summary(view.store)
-        counts = (f"{view.inputs:,}", f"{sum(view.skipped.values()):,}", f"{view.lost:,}")
-        generation = str(view.generation) if view.building is None else f"{view.generation} → {view.building}"
-        rows.append((view.view, generation, view.mode, behind, *counts, store))
-    _print_table(rows)
+    _print_table(view_rows(found.views))
+    for line in footnotes(found.views):
+        print(line)
     letters = [("topic", "dead letters", "reasons")]
     for one in found.dead_letters:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in one.letters.items())

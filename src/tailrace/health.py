@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,10 +16,19 @@ from tailrace.errors import SettingError
 class HealthServer:
     """Serves `/health/live`, `/health/ready` and `/metrics` on loopback, from a thread of its own.
 
-    `reasons` is called per request and lists why the process is not ready; an empty list means ready.
+    `reasons` is called per request and lists why the process is not ready; an empty list means ready. `degraded` lists
+    which views may be stale, and why, each as `{"view": …, "reason": …}`: the process is ready nevertheless. Both are
+    called by a thread of the server.
     """
 
-    def __init__(self, port: int, registry: CollectorRegistry, reasons: Callable[[], Sequence[str]]) -> None:
+    def __init__(
+        self,
+        port: int,
+        registry: CollectorRegistry,
+        reasons: Callable[[], Sequence[str]],
+        *,
+        degraded: Callable[[], Sequence[Mapping[str, str]]] = tuple,
+    ) -> None:
         class Answer(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 if self.path == "/metrics":
@@ -28,8 +37,8 @@ class HealthServer:
                     self._send(200, "application/json", b'{"live":true}')
                 elif self.path == "/health/ready":
                     found = list(reasons())
-                    body = json.dumps({"ready": not found, "reasons": found}).encode()
-                    self._send(503 if found else 200, "application/json", body)
+                    body = {"ready": not found, "reasons": found, "degraded": list(degraded())}
+                    self._send(503 if found else 200, "application/json", json.dumps(body).encode())
                 else:
                     self._send(404, "application/json", b'{"error":"expected /health/live, /health/ready or /metrics"}')
 

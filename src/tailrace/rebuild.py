@@ -1,7 +1,8 @@
 """`tailrace rebuild` and `tailrace reset`: the plan of a new generation, and the request for it.
 
 Nothing changes before `execute`: it puts a request on the catalog topic. A pipeline that runs begins at once, another
-at its next start. Readers keep the rows that are there until the new ones are complete.
+at its next start. Readers keep the rows that are there until the new ones are complete; views that read the view are
+built anew with it. A feed sends events again, from where it begins.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogView, Progress, catalog_topic
+from tailrace.catalog import (
+    APP_RECORD,
+    PROGRESS_RECORDS,
+    Catalog,
+    CatalogFeed,
+    CatalogView,
+    Progress,
+    catalog_topic,
+)
 from tailrace.errors import TopicError
 from tailrace.kafka.catalog_topic import CatalogWriter, read_records
 from tailrace.kafka.groups import Group
@@ -33,12 +42,14 @@ class PartitionPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What would be done."""
+    """What would be done; `also` are the views that read this one, and those that read them."""
 
     view: str
     generation: int
     target: str
     partitions: tuple[PartitionPlan, ...]
+    also: tuple[str, ...] = ()
+    feed: bool = False
 
     @property
     def records(self) -> int:
@@ -47,12 +58,13 @@ class Plan:
 
 
 def plan(app: str, view: str, target: Target, settings: Settings) -> Plan:
-    """What a rebuild or reset of a view would do; raises TopicError where there is no such view."""
+    """What a rebuild or reset of a view or feed would do; raises TopicError if there is none of the name."""
     servers = settings.text("kafka")
     topics = Topics(servers)
     records = read_records(servers, app, topics)
-    entry = _entry(app, view, records, servers)
-    newest = entry.next or entry
+    catalog = _catalog(app, records, servers)
+    entry = _entry(catalog, view)
+    newest = (entry.next or entry) if isinstance(entry, CatalogView) else entry
     found = records.get(PROGRESS_RECORDS + view)
     processed = Progress.decode(found).processed if found is not None else {}
     group = Group(servers, f"tailrace.{app}.{view}.reset")
@@ -71,7 +83,17 @@ def plan(app: str, view: str, target: Target, settings: Settings) -> Plan:
             for topic, of in bounds.items()
             for p, (first, end) in of.items()
         ),
+        readers(catalog, view),
+        isinstance(entry, CatalogFeed),
     )
+
+
+def readers(catalog: Catalog, name: str) -> tuple[str, ...]:
+    """The views that read a view, and those that read them."""
+    found = {name}
+    while more := {view.name for view in catalog.views.values() if found & (view.next or view).parents.keys()} - found:
+        found |= more
+    return tuple(sorted(found - {name}))
 
 
 def execute(app: str, planned: Plan, settings: Settings) -> None:
@@ -86,13 +108,19 @@ def execute(app: str, planned: Plan, settings: Settings) -> None:
     writer.flush()
 
 
-def _entry(app: str, view: str, records: Mapping[str, bytes], servers: str) -> CatalogView:
+def _catalog(app: str, records: Mapping[str, bytes], servers: str) -> Catalog:
     if APP_RECORD not in records:
         raise TopicError(
             f"app {app!r}: expected its catalog on topic {catalog_topic(app)} at {servers}, found none: "
             "start the pipeline, or correct the name or --kafka"
         )
-    views = Catalog.decode(records[APP_RECORD]).views
-    if view not in views:
-        raise TopicError(f"app {app!r}: expected one of the views {', '.join(sorted(views))}, got {view!r}")
-    return views[view]
+    return Catalog.decode(records[APP_RECORD])
+
+
+def _entry(catalog: Catalog, name: str) -> CatalogView | CatalogFeed:
+    found: dict[str, CatalogView | CatalogFeed] = {**catalog.views, **catalog.feeds}
+    if name not in found:
+        raise TopicError(
+            f"app {catalog.app!r}: expected one of the views and feeds {', '.join(sorted(found))}, got {name!r}"
+        )
+    return found[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.catalog import (
     APP_RECORD,
@@ -17,14 +17,17 @@ from tailrace.catalog import (
     catalog_topic,
 )
 from tailrace.errors import TopicError
+from tailrace.freshness import Delay, Report, freshness, why_stale
 from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.dead_letters import dead_letter_topic
-from tailrace.kafka.groups import Group
+from tailrace.kafka.groups import Group, Offsets
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.backlog import backlog
+from tailrace.served import after, can_be_estimated, estimated
 from tailrace.settings import Settings
 from tailrace.store.keys import default_prefix
-from tailrace.store.writer import Writer
+from tailrace.store.reports import Reports
+from tailrace.store.writer import Unavailable, Writer
 from tailrace.store_status import StoredPartition, stored_partitions
 
 # Why a record of a changelog is a dead letter.
@@ -35,10 +38,15 @@ NOT_APPLIED = "not-applied"
 class ViewStatus:
     """How far one view is.
 
-    `behind` counts records that no finished batch has processed. A live view has served most of them already: offsets
-    are saved at the end of a batch. `behind_seconds` is the age of the oldest of them. `store` says how far Redis is
-    with each partition of the changelog; None where it can't be asked. `store_behind` sums up the records that are not
-    in Redis; None where it holds nothing of a partition.
+    `behind` counts records of the sources that no row in the store is of, and `behind_seconds` is the age of the oldest
+    of them. If `behind_estimated`, timestamps tell what has been served since the last batch: see `served`. If not, it
+    counts what no finished batch has processed. `inputs`, `skipped` and `lost` move when a batch ends.
+    `delay` is how long rows took to the store in the last minute; None if none came. `newest` is the highest source
+    timestamp in the store, in ms; None if it is not known. `degraded` says why rows may be stale.
+    `state` is how large the state was when the last batch ended, as in `Progress`; `remembers` says what a `dedupe`
+    keeps of events, a text for each.
+    `store` says how far Redis is with each partition of the changelog; None where it can't be asked. `store_behind`
+    sums up the records that are not in Redis; None where it holds nothing of a partition.
     """
 
     view: str
@@ -52,6 +60,12 @@ class ViewStatus:
     store_behind: int | None
     building: int | None = None
     store: list[StoredPartition] | None = None
+    behind_estimated: bool = False
+    delay: Delay | None = None
+    newest: int | None = None
+    degraded: Sequence[str] = ()
+    state: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    remembers: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -88,8 +102,9 @@ def status(app: str, settings: Settings) -> Status:
     writer = Writer(settings.text("redis"), settings.text("prefix") or default_prefix(app))
     try:
         outputs: list[CatalogView | CatalogFeed] = [*catalog.views.values(), *catalog.feeds.values()]
+        reports = _reports(writer)
         return Status(
-            [_view_status(catalog, output, records, topics, writer, servers) for output in outputs],
+            [_view_status(catalog, output, records, reports, topics, writer, servers) for output in outputs],
             _dead_letters(catalog, records, topics, servers),
         )
     finally:
@@ -100,6 +115,7 @@ def _view_status(
     catalog: Catalog,
     view: CatalogView | CatalogFeed,
     records: Mapping[str, bytes],
+    reports: Mapping[str, Sequence[Report]],
     topics: Topics,
     writer: Writer,
     servers: str,
@@ -110,8 +126,13 @@ def _view_status(
     try:
         sources = {name: topic.partitions for name, topic in topics.describe(sorted(view.sources)).items()}
         bounds = group.bounds(sources)
-        processed = progress.processed
         lineage = catalog.lineage(view)
+        fresh = freshness(reports.get(view.name, ()), lineage, view.generation, int(time.time() * 1000))
+        served: Offsets = progress.processed
+        by_time = fresh.newest is not None and can_be_estimated(progress.mode, progress.generation, view.generation)
+        if by_time and fresh.newest is not None:
+            served = estimated(served, group.at_time(sources, after(fresh.newest)), bounds)
+        building = view.next.generation if isinstance(view, CatalogView) and view.next is not None else None
         store = stored_partitions(group, writer, view.name, lineage, view.changelog, view.partitions)
         return ViewStatus(
             view=view.name,
@@ -120,14 +141,39 @@ def _view_status(
             inputs=progress.inputs,
             skipped=progress.skipped,
             lost=progress.lost,
-            behind=backlog(processed, bounds),
-            behind_seconds=_age(group, processed, bounds),
+            behind=backlog(served, bounds),
+            behind_seconds=_age(group, served, bounds),
             store_behind=_behind(store),
-            building=view.next.generation if isinstance(view, CatalogView) and view.next is not None else None,
+            building=building,
             store=store,
+            behind_estimated=by_time,
+            delay=fresh.delay,
+            newest=fresh.newest,
+            degraded=why_stale(progress.mode, progress.degraded, fresh),
+            state=progress.state,
+            remembers=remembered(view.definition),
         )
     finally:
         group.close()
+
+
+def remembered(definition: Mapping[str, object]) -> list[str]:
+    """What each `dedupe` of a definition keeps of events, and for how long."""
+    found = []
+    for name, value in definition.items():
+        if name == "sources" and isinstance(value, Mapping):
+            found += [text for source in value.values() for text in remembered(source)]
+        elif name == "steps" and isinstance(value, Sequence):
+            found += [_kept(*step[1:]) for step in value if step[0] == "dedupe" and len(step) > 1]
+    return [text for text in found if text]
+
+
+def _kept(columns: Sequence[str], more: Mapping[str, str] | None = None) -> str:
+    more = more or {}
+    what = f"header {more['header']}" if "header" in more else ", ".join(columns)
+    if not what:
+        return ""
+    return f"every {what} of the last {more['within']}" if "within" in more else f"every {what} for ever"
 
 
 def _dead_letters(catalog: Catalog, records: Mapping[str, bytes], topics: Topics, servers: str) -> list[DeadLetters]:
@@ -160,14 +206,19 @@ def _dead_letters(catalog: Catalog, records: Mapping[str, bytes], topics: Topics
     return of_topics + of_changelogs
 
 
-def _age(
-    group: Group, processed: Mapping[str, Mapping[int, int]], bounds: Mapping[str, Mapping[int, tuple[int, int]]]
-) -> float:
-    """The age in seconds of the oldest record that is not processed."""
+def _reports(writer: Writer) -> dict[str, list[Report]]:
+    try:
+        return Reports(writer).all()
+    except Unavailable:
+        return {}
+
+
+def _age(group: Group, served: Offsets, bounds: Mapping[str, Mapping[int, tuple[int, int]]]) -> float:
+    """The age in seconds of the oldest record that is not served."""
     now, oldest = time.time(), 0.0
     for topic, partitions in bounds.items():
         for number, (first, end) in partitions.items():
-            at = max(first, processed.get(topic, {}).get(number, first))
+            at = max(first, served.get(topic, {}).get(number, first))
             if at < end:
                 oldest = max(oldest, group.age(topic, number, at, now) or 0.0)
     return oldest

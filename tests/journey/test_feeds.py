@@ -109,3 +109,31 @@ def test_a_client_gets_each_event_once_through_a_changed_definition_killed_pipel
     command += ["--kafka", notes.broker.address, "--redis", notes.redis.url]
     (told,) = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["views"]
     assert (told["view"], told["store_behind"]) == (feed, 0)
+
+
+def test_a_feed_is_reset_and_sends_its_events_again(
+    notes: Tailrace, follow: Callable[[str], Follower], fresh: str
+) -> None:
+    feed = f"notes-{fresh}"
+    notes.start_all()
+    client = follow(f"{notes.url}/feeds/{feed}/1/events")
+    client.wait(lambda one: [frame.event for frame in one.frames] == ["ready"], PATIENCE)
+
+    def heard() -> list[float]:
+        return [event["rating"] for event in client.events]
+
+    for n in range(3):
+        notes.produce({"movie_id": 1, "rating": n}, key=b"1")
+    client.wait(lambda _: heard() == [0, 1, 2], PATIENCE)
+    line = [sys.executable, "-m", "tailrace", "reset", notes.app, feed, "--to-earliest"]
+    told = subprocess.run([*line, "--kafka", notes.broker.address], capture_output=True, text=True, check=True).stdout
+    assert f"feed {feed}: sends its events again from earliest, 3 records" in told, told
+    assert "nothing was done" in told
+    subprocess.run([*line, "--execute", "--kafka", notes.broker.address], capture_output=True, check=True)
+    client.wait(lambda _: heard() == [0, 1, 2, 0, 1, 2], PATIENCE)
+    # It was done once: a restart sends nothing again, and what comes goes on.
+    notes.kill("pipeline")
+    notes.start_pipeline()
+    notes.produce({"movie_id": 1, "rating": 3}, key=b"1")
+    client.wait(lambda _: heard() == [0, 1, 2, 0, 1, 2, 3], PATIENCE)
+    assert "reset" not in [frame.event for frame in client.frames]

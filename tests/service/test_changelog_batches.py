@@ -252,9 +252,9 @@ def test_the_longest_row_that_a_changelog_takes_is_written_and_of_a_longer_one_t
     assert ("o", b"%d" % (longest - 511)) in found[1][2] and "o" not in dict(found[0][2])
     assert found == in_real_time(given, ("id",), origin, longest)
 
-    made(broker, f"live-{fresh}", **config)
+    live = made(broker, f"live-{fresh}", **config)
     stream = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "rows"))
-    writer = write(changes(stream, ("id",), GENERATION, origin), broker.address, f"live-{fresh}", longest)
+    writer = write(changes(stream, ("id",), GENERATION, origin), broker.address, live, longest)
     writer.option("checkpointLocation", str(tmp_path / "live")).trigger(availableNow=True).start().awaitTermination()
     assert list(records(broker, f"live-{fresh}")) == found
 

@@ -9,7 +9,7 @@ from gateway_process import GatewayProcess, Store, row
 from running import eventually
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.keys import default_prefix, partition_keys
-from tailrace.store.tombstones import Tombstones
+from tailrace.store.tombstones import Pruned, Tombstones
 
 
 def test_a_stream_is_row_ready_and_then_changes(gateway: GatewayProcess, store: Store) -> None:
@@ -219,7 +219,7 @@ def test_a_client_that_comes_back_after_its_tombstone_was_forgotten_gets_reset_a
         found = Tombstones(store.writer).prune(
             *place, generation=1, now=time, keep=1000, batch=batch, keys=[b"away", b"here"]
         )
-    assert found is not None and found.dropped == 1
+    assert isinstance(found, Pruned) and found.dropped == 1
     tap = gateway.follow("/views/names/away/events", headers={"Last-Event-ID": position})
     reset, ready = tap.frames("ready")
     assert (reset.event, reset.data["reason"]) == ("reset", "forgotten")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,9 +14,11 @@ import redis
 from gateway_process import GatewayProcess, Store, row, view
 from redis_topologies import Cluster, Watched
 from tailrace.dev.redis_server import RedisServer
+from tailrace.freshness import Report
 from tailrace.store.expiries import Expiries
 from tailrace.store.keys import default_prefix
 from tailrace.store.outages import Unavailable
+from tailrace.store.reports import Reports
 from tailrace.store.writer import Writer
 from tls_proxy import TlsProxy
 
@@ -136,6 +139,11 @@ def test_rows_are_written_read_followed_and_handed_over(
     assert store.writer.newest("averages", store.partition("averages", "7"), [b"7"])[0] is not None
     assert store.writer.partitions("averages") == 12 and store.writer.some_key("averages", 0) is not None
     assert Expiries(store.writer).due("averages", 0, lineage, 0, 10) == []
+    now = int(time.time() * 1000)
+    Reports(store.writer).put("one", {"averages": Report(now, lineage, 1, now, 0.0, 5, {5: 2})}, now)
+    assert [one.newest for one in Reports(store.writer).all()["averages"]] == [now]
+    delay = gateway.get("/health/ready").json()["views"]["averages"]["delay"]
+    assert delay == {"p50_ms": 5, "max_ms": 5, "rows": 2}
     store.replace(view("averages", partitions=12, generation=2), view("names", "name string", partitions=1))
     store.serve("averages")
     for tap in taps:

@@ -9,7 +9,7 @@ import pytest
 from store_bench import PLACE, Bench
 from tailrace.dev.redis_server import RedisServer
 from tailrace.record import Change
-from tailrace.store.hand_overs import Served, Waiting
+from tailrace.store.hand_overs import OldKeys, Served, Waiting
 from tailrace.store.row import unpack
 from tailrace.store.writer import Applied, Begun, Moved
 
@@ -17,6 +17,12 @@ from tailrace.store.writer import Applied, Begun, Moved
 @pytest.fixture
 def bench(redis_server: RedisServer, fresh: str) -> Bench:
     return Bench(redis_server.url, f"test:{fresh}")
+
+
+def old_keys(bench: Bench) -> OldKeys:
+    found = bench.hand_overs.old_keys(*PLACE, 2, 0, 100)
+    assert isinstance(found, OldKeys)
+    return found
 
 
 def test_rows_of_a_later_generation_are_kept_back_and_not_published(bench: Bench) -> None:
@@ -47,7 +53,7 @@ def test_a_partition_is_switched_in_one_step_that_may_be_repeated(bench: Bench) 
         assert bench.held(bench.keys.rows) == {b"a": (2, 1)} and bench.held(bench.keys.gone) == {b"b": (2, 2)}
         assert bench.names() == {b"gone", b"expiries", b"old-rows"}
         assert (bench.stored().generation, bench.stored().next, bench.stored().offset) == (2, None, bench.offset)
-    found = bench.hand_overs.old_keys(*PLACE, 2, 0, 100)
+    found = old_keys(bench)
     assert (sorted(found.keys), found.vanished, found.cursor) == ([b"a", b"old"], [b"old"], 0)
     bench.hand_overs.forget("v", 0, found.keys)
     assert bench.names() == {b"gone", b"expiries"}
@@ -65,11 +71,11 @@ def test_nothing_is_switched_before_its_offset_or_for_another_changelog(bench: B
 def test_no_key_is_called_vanished_by_a_store_that_cannot_know(bench: Bench) -> None:
     bench.put((b"old", 1, 9, b"{}"))
     assert bench.hand_overs.serve(*PLACE, 2, -1) == Served()
-    assert bench.hand_overs.old_keys(*PLACE, 2, 0, 100).vanished == [b"old"]
-    assert bench.hand_overs.old_keys(*PLACE, 1, 0, 100).keys == [], "another generation"
-    assert bench.hand_overs.old_keys("v", 0, "fedc9876", 2, 0, 100).keys == [], "another changelog"
+    assert old_keys(bench).vanished == [b"old"]
+    assert bench.hand_overs.old_keys(*PLACE, 1, 0, 100) == Moved(bench.offset), "another generation"
+    assert bench.hand_overs.old_keys("v", 0, "fedc9876", 2, 0, 100) == Moved(None), "another changelog"
     bench.client.hset(cast(str, bench.keys.position), "target", str(bench.offset + 1))
-    assert bench.hand_overs.old_keys(*PLACE, 2, 0, 100).keys == [], "not whole"
+    assert old_keys(bench).keys == [], "not whole"
 
 
 def test_a_build_without_rows_in_a_partition_empties_it(bench: Bench) -> None:
@@ -88,8 +94,10 @@ def test_the_next_hand_over_waits_until_old_keys_are_forgotten(bench: Bench) -> 
 
 def test_rows_that_were_given_up_are_not_taken_for_a_build_without_rows(bench: Bench) -> None:
     bench.put((b"a", 1, 1, b"{}"), (b"a", 2, 1, b"{}"))
-    assert not bench.hand_overs.abandon(*PLACE, 2, 3), "only what is kept back beside what is served"
-    assert bench.hand_overs.abandon(*PLACE, 1, 2) and not bench.hand_overs.abandon(*PLACE, 1, 2)
+    assert bench.hand_overs.abandon(*PLACE, 2, 3) == Moved(bench.offset), "another generation is served"
+    assert bench.hand_overs.abandon("v", 0, "fedc9876", 1, 2) == Moved(None), "another changelog"
+    assert bench.hand_overs.abandon(*PLACE, 1, 3) is False, "only what is kept back beside what is served"
+    assert bench.hand_overs.abandon(*PLACE, 1, 2) is True and bench.hand_overs.abandon(*PLACE, 1, 2) is False
     assert bench.names() == set() and bench.stored().next is None
     assert bench.put((b"b", 2, 2, b"{}")) == Applied(0), "what still comes of it is not kept"
     assert bench.hand_overs.serve(*PLACE, 2, -1) == Moved(-1)

@@ -31,8 +31,10 @@ def watched(part: Query | Search, until: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
-def to_nowhere(spark: SparkSession, broker: Broker, topic: str, checkpoint: Path) -> Callable[[str], DataStreamWriter]:
-    def writer(_: str) -> DataStreamWriter:
+def to_nowhere(
+    spark: SparkSession, broker: Broker, topic: str, checkpoint: Path
+) -> Callable[[str, int], DataStreamWriter]:
+    def writer(_: str, base: int) -> DataStreamWriter:
         records = read(spark, broker.address, topic, f"g-{topic}")
         return records.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).queryName(topic)
 
@@ -49,7 +51,7 @@ def test_a_live_query_goes_on_while_the_brokers_do_not_say_how_far_it_is_behind(
     producer = Producer({"bootstrap.servers": broker.address})
     writer = to_nowhere(spark, broker, topic, tmp_path)
 
-    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, asked.address, f"g-{fresh}", {topic: 1})
+    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, asked.address, f"g-{fresh}", lambda: {topic: 1})
     query = Query(task, Progress(topic, 1, -1, 0), lambda _: None)
     try:
         watched(query, lambda: query.progress.mode == LIVE, "the query starts")
@@ -82,7 +84,7 @@ def test_a_query_that_can_not_be_asked_does_not_run_on_unwatched(
     def running() -> bool:
         return any(one.name == topic for one in spark.streams.active)
 
-    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", {topic: 1})
+    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", lambda: {topic: 1})
     query = Query(task, Progress(topic, 1, -1, 0), report)
     try:
         watched(query, lambda: query.progress.mode == LIVE, "the query starts")
@@ -110,10 +112,10 @@ def test_a_batch_that_ended_while_nobody_watched_is_noticed(
     def batch() -> None:
         producer.produce(topic, b"1")
         assert producer.flush(30) == 0
-        writer(LIVE).trigger(availableNow=True).start().awaitTermination(int(PATIENCE))
+        writer(LIVE, 0).trigger(availableNow=True).start().awaitTermination(int(PATIENCE))
 
     def watched_batch(progress: Progress) -> Progress:
-        task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", {topic: 1})
+        task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", lambda: {topic: 1})
         query = Query(task, progress, lambda _: None)
         try:
             producer.produce(topic, b"1")
@@ -140,7 +142,7 @@ def test_a_search_that_got_no_answer_is_well_again_when_there_is_nothing_to_sear
         raise AssertionError(f"a search from {starts} to {ends}, where there is nothing")
 
     search = Search(
-        Place(topic, 1, broker.address, f"g-{fresh}"),
+        Place(topic, lambda: 1, broker.address, f"g-{fresh}"),
         Progress(topic, 1, -1, 0),
         search=searched,
         cancel=lambda: None,

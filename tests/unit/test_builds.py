@@ -121,6 +121,113 @@ def test_a_definition_that_is_taken_back_goes_on_where_it_was(view: View, wanted
     assert third.build.generation == 3
 
 
+@pytest.fixture
+def table() -> View:
+    app = App("movies")
+    return app.latest("titles", app.table("movies", key="id", value="title string"))
+
+
+@pytest.fixture
+def wanted_table(table: View, wanted: CatalogView) -> CatalogView:
+    return replace(
+        wanted,
+        name="titles",
+        definition=definition(table, 2),
+        sources={"movies": "S1"},
+        counts={"movies": 2},
+        by_offset=True,
+    )
+
+
+def test_partitions_that_were_added_build_the_next_generation_while_the_old_one_goes_on(
+    table: View, wanted_table: CatalogView, tmp_path: Path
+) -> None:
+    first = choose_build("movies", table, None, wanted_table, tmp_path)
+    made(first.build)
+    grown = replace(wanted_table, counts={"movies": 6})
+    second = choose_build("movies", table, first.entry, grown, tmp_path)
+    assert second.handing_over and second.served == first.build and "6 partitions in place of 2" in second.stale
+    assert second.build.ground.spread == {"movies": 6}
+    assert second.entry.next is not None and not second.entry.next.by_offset
+    made(second.build)
+    # A restart in the middle goes on with both.
+    assert choose_build("movies", table, second.entry, grown, tmp_path) == second
+    # Still more partitions: the build that is being made does not fit any more.
+    third = choose_build("movies", table, second.entry, replace(grown, counts={"movies": 8}), tmp_path)
+    assert third.build.generation == 3 and third.build.ground.spread == {"movies": 8}
+    assert third.served == first.build
+
+
+def test_a_topic_whose_keys_have_moved_once_is_read_so_for_ever(
+    table: View, wanted_table: CatalogView, tmp_path: Path
+) -> None:
+    served = replace(wanted_table, generation=2, counts={"movies": 6}, spread={"movies": 6}, by_offset=False)
+    places = choose_build("movies", table, served, replace(wanted_table, counts={"movies": 6}), tmp_path)
+    # Its checkpoint is gone, and still the next generation knows.
+    assert places.build.generation == 3 and places.build.ground.spread == {"movies": 6}
+    # A topic that was deleted and made anew has no keys that have moved.
+    anew = replace(wanted_table, counts={"movies": 6}, sources={"movies": "S2"})
+    assert choose_build("movies", table, served, anew, tmp_path).build.ground.spread == {}
+
+
+def test_with_refuse_a_build_goes_on_and_is_said_to_be_stale_until_a_rebuild_is_asked_for(
+    table: View, wanted_table: CatalogView, tmp_path: Path
+) -> None:
+    first = choose_build("movies", table, None, wanted_table, tmp_path)
+    made(first.build)
+    grown = replace(wanted_table, counts={"movies": 6})
+    kept = choose_build("movies", table, first.entry, grown, tmp_path, keep_moved=True)
+    assert kept.build == first.build and not kept.handing_over and "partitions were added" in kept.stale
+    again = choose_build("movies", table, kept.entry, grown, tmp_path, keep_moved=True)
+    assert again == kept, "also after a restart"
+    asked = choose_build("movies", table, kept.entry, grown, tmp_path, Request(after=1), keep_moved=True)
+    assert asked.handing_over and asked.served == first.build and asked.build.ground.spread == {"movies": 6}
+
+
+def test_a_reset_that_began_later_begins_there_again_after_partitions_were_added(
+    table: View, wanted_table: CatalogView, tmp_path: Path
+) -> None:
+    served = replace(wanted_table, generation=1, starts={"movies": {"0": 7, "1": 9}})
+    second = choose_build("movies", table, served, replace(wanted_table, counts={"movies": 3}), tmp_path)
+    assert second.build.starts == {"movies": {"0": 7, "1": 9, "2": -2}}
+
+
+def test_a_changelog_keeps_the_partitions_that_readers_look_for_rows_in(
+    view: View, wanted: CatalogView, tmp_path: Path
+) -> None:
+    first = choose_build("movies", view, None, wanted, tmp_path)
+    made(first.build)
+    grown = choose_build("movies", view, first.entry, replace(wanted, partitions=6), tmp_path)
+    assert grown.entry.partitions == grown.build.partitions == 2
+    rebuilt = choose_build("movies", view, first.entry, replace(wanted, partitions=6), tmp_path, Request(after=1))
+    assert rebuilt.build.partitions == 2
+
+
+def test_a_view_is_built_anew_with_the_view_that_it_reads_and_goes_back_with_it(
+    view: View, wanted: CatalogView, tmp_path: Path
+) -> None:
+    wanted = replace(wanted, parents={"parent": 1}, reads={"parent": "n bigint"})
+    first = choose_build("movies", view, None, wanted, tmp_path)
+    made(first.build)
+    second = choose_build("movies", view, first.entry, replace(wanted, parents={"parent": 2}), tmp_path)
+    assert second.handing_over and second.served == first.build and second.build.ground.parents == {"parent": 2}
+    made(second.build)
+    # The parent's columns are others: what was built from the old ones can't go on.
+    other = replace(wanted, parents={"parent": 3}, reads={"parent": "n string"})
+    third = choose_build("movies", view, second.entry, other, tmp_path)
+    assert third.build.generation == 3 and third.served is None
+    # The parent went back to what it was.
+    back = choose_build("movies", view, second.entry, wanted, tmp_path)
+    assert back.build == first.build and not back.handing_over
+
+
+def test_a_build_of_another_rule_for_versions_is_made_anew(view: View, wanted: CatalogView, tmp_path: Path) -> None:
+    first = choose_build("movies", view, None, wanted, tmp_path)
+    made(first.build)
+    second = choose_build("movies", view, first.entry, replace(wanted, versioning=2), tmp_path)
+    assert second.handing_over and second.served is None
+
+
 def test_checkpoints_of_older_generations_are_removed_and_others_stay(
     view: View, wanted: CatalogView, tmp_path: Path
 ) -> None:

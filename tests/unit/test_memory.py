@@ -26,8 +26,13 @@ def wanted(found: App, size: int, partitions: int = 1, state: int = 1) -> Memory
 
 
 def test_short_records_need_what_spark_has_by_itself() -> None:
-    assert wanted(app(feeds=2, counts=2), 1, partitions=2, state=2) == Memory() == Memory(1024, 512)
-    assert needed(app(counts=40), {}, {}, 2) == Memory()
+    assert wanted(app(feeds=2, counts=1), 1, partitions=2, state=1) == Memory() == Memory(1024, 512, 256)
+    assert needed(app(feeds=40), {}, {}, 2) == Memory()
+
+
+def test_each_partition_of_a_state_needs_more_and_one_view_may_be_built_anew() -> None:
+    assert [needed(app(counts=number), {}, {}, 2).state for number in (0, 1, 2)] == [256, 512, 768]
+    assert needed(app(counts=1), {}, {}, 4).state == 1024
 
 
 def test_longer_records_need_more_for_each_view_partition_and_state() -> None:
@@ -64,9 +69,9 @@ def test_one_long_record_at_a_time_needs_no_more_for_more_partitions() -> None:
 
 
 def test_a_small_machine_gives_its_share_and_never_less_than_the_usual() -> None:
-    assert granted(Memory(9000, 3000), 100_000) == Memory(9000, 3000)
-    assert granted(Memory(9000, 3000), 8000) == Memory(4000, 1600)
-    assert granted(Memory(9000, 3000), 500) == Memory()
+    assert granted(Memory(9000, 3000, 2000), 100_000) == Memory(9000, 3000, 2000)
+    assert granted(Memory(9000, 3000, 2000), 8000) == Memory(4000, 1600, 1200)
+    assert granted(Memory(9000, 3000, 2000), 500) == Memory()
     assert of_machine() > 100
 
 

@@ -110,7 +110,10 @@ def _add_operations(app: FastAPI, gateway: Gateway) -> None:
         responses={200: examples.READY, 503: examples.NOT_READY},
     )
     async def ready() -> Response:
-        """200 where Redis answers, the catalog is there, every partition is whole and the pub/sub link is up."""
+        """200 where Redis answers, the catalog is there, every partition is whole and the pub/sub link is up.
+
+        `delay` is how long rows took to Redis in the last minute. `degraded` lists views whose rows may be stale.
+        """
         report = await readiness(gateway)
         return JSONResponse(report, 200 if report["ready"] else 503, {"Cache-Control": "no-store"})
 

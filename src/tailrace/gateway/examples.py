@@ -46,6 +46,10 @@ _UNKNOWN_KEY = {
     "remedy": "Check the key, or follow its events: a row may come yet.",
 }
 _LONG = _json("The key is too long to be one.", {"error": "URL too long", "expected": "…", "got": "…", "remedy": "…"})
+_MANY = _json(
+    "More keys are asked for than one subscription may have.",
+    {"error": "too many keys", "expected": "at most 10000 keys in one subscription", "got": "10001", "remedy": "…"},
+)
 _OTHER = _json("Any other error.", {"error": "…", "expected": "…", "got": "…", "remedy": "…"})
 _NO_CATALOG = {"error": "no catalog yet", "expected": "the catalog of the app in Redis", "remedy": "…"}
 _RESTORED = {"error": "being restored", "view": "rating-averages", "offset": 1200, "target": 5000, "remedy": "…"}
@@ -155,6 +159,7 @@ FOLLOW: dict[int | str, dict[str, Any]] = {
     },
     400: _BAD,
     404: _json("There is no such view. (A key that holds nothing is followed all the same.)", _UNKNOWN_VIEW),
+    413: _MANY,
     414: _LONG,
     503: _json("There is no catalog yet, or this gateway shuts down.", _NO_CATALOG),
     "default": _OTHER,
@@ -166,6 +171,11 @@ STREAMS: dict[int | str, dict[str, Any]] = {
         {"error": "keys and where", "expected": "keys or where", "got": "both", "remedy": "…"},
     ),
     404: _json("There is no such stream or view.", {"error": "unknown stream", "expected": "…", "remedy": "…"}),
+    413: _json(
+        "It has more keys than one subscription may have, or more than fit in a command.",
+        {"error": "too many keys", "expected": "at most 10000 keys in one subscription", "got": "10001", "remedy": "…"},
+        {"error": "stream too large", "expected": "…", "got": "…", "remedy": "…"},
+    ),
     501: _json("This gateway has no Kafka to write commands to.", {"error": "…", "expected": "…", "remedy": "…"}),
     503: _json("Kafka or Redis is away; ask again.", {"error": "…", "expected": "…", "remedy": "…"}),
     "default": _OTHER,
@@ -176,12 +186,24 @@ READY = _json(
     {
         "ready": True,
         "reasons": [],
+        "degraded": [
+            {
+                "view": "rating-averages",
+                "reason": "the pipeline has failed on it, and tries again: rows stand still until then",
+            }
+        ],
         "views": {
-            "rating-averages": {"generation": 1, "partitions": {"0": {"offset": 21, "whole": True, "generation": 1}}}
+            "rating-averages": {
+                "generation": 1,
+                "partitions": {"0": {"offset": 21, "whole": True, "generation": 1}},
+                "delay": {"p50_ms": 9, "max_ms": 41, "rows": 1200},
+                "behind_seconds": 0.0,
+            }
         },
         "feeds": {},
     },
 )
 NOT_READY = _json(
-    "Not ready, and why.", {"ready": False, "reasons": ["the pub/sub link is down"], "views": {}, "feeds": {}}
+    "Not ready, and why.",
+    {"ready": False, "reasons": ["the pub/sub link is down"], "degraded": [], "views": {}, "feeds": {}},
 )

@@ -1,15 +1,26 @@
-"""Whether the gateway can answer for every key of the app."""
+"""Whether the gateway can answer for every key of the app, and how fresh what it answers is."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from tailrace.catalog import Progress
+from tailrace.freshness import Freshness, Report, freshness, why_stale
 from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.known import Known
 from tailrace.store.reader import Unavailable
+
+_UNKNOWN = Progress("", 0, -1, 0)
 
 
 async def readiness(gateway: Gateway) -> dict[str, Any]:
-    """Ready where Redis answers, the catalog is there, every partition is whole and the pub/sub link is up."""
+    """Ready where Redis answers, the catalog is there, every partition is whole and the pub/sub link is up.
+
+    `degraded` says which views may be stale, as far as catalog and store know it; a gateway is ready nevertheless.
+    """
     reasons = []
     views: dict[str, Any] = {}
     feeds: dict[str, Any] = {}
@@ -40,4 +51,38 @@ async def readiness(gateway: Gateway) -> dict[str, Any]:
         if not found.whole:
             reached = "nothing" if found.offset is None else f"offset {found.offset} of {found.target}"
             reasons.append(f"{kind} {name}, partition {partition} is being restored: the store holds {reached}")
-    return {"ready": not reasons, "reasons": reasons, "views": views, "feeds": feeds}
+    fresh = all_fresh(known, await _reports(gateway) if stored else {}, int(time.time() * 1000))
+    for name, one in fresh.items():
+        if (shown_of := views.get(name) or feeds.get(name)) is not None:
+            shown_of["delay"] = asdict(one.delay) if one.delay is not None else None
+            shown_of["behind_seconds"] = one.behind_seconds
+    degraded = all_degraded(known, fresh)
+    return {"ready": not reasons, "reasons": reasons, "degraded": degraded, "views": views, "feeds": feeds}
+
+
+def all_fresh(known: Known, reports: Mapping[str, Sequence[Report]], now: int) -> dict[str, Freshness]:
+    """How fresh every view and feed of the app is at a time in ms."""
+    found = {}
+    for name, view in known.views.items():
+        found[name] = freshness(reports.get(name, ()), view.lineage, view.generation, now)
+    for name, feed in known.feeds.items():
+        found[name] = freshness(reports.get(name, ()), feed.lineage, feed.entry.generation, now)
+    return found
+
+
+def all_degraded(known: Known, fresh: Mapping[str, Freshness]) -> list[dict[str, str]]:
+    """Every reason why rows of a view, or events of a feed, may be stale."""
+    said = {name: known.progress.get(name, _UNKNOWN) for name in fresh}
+    return [
+        {"view": name, "reason": reason}
+        for name, one in fresh.items()
+        for reason in why_stale(said[name].mode, said[name].degraded, one)
+    ]
+
+
+async def _reports(gateway: Gateway) -> Mapping[str, Sequence[Report]]:
+    try:
+        return await gateway.reader.reports()
+    except Unavailable:
+        # On another server of a cluster than some rows: these can be read.
+        return {}

@@ -23,6 +23,7 @@ class Group:
         self.name = name
         self._servers = servers
         self._timeout = timeout
+        self._asked: dict[str, int] = {}
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -57,10 +58,12 @@ class Group:
 
     def bounds(self, partitions: Mapping[str, int]) -> dict[str, dict[int, tuple[int, int]]]:
         """Per partition, the earliest offset and the one that comes next."""
+        self._see(partitions)
         return {topic: self._bounds(topic, range(count)) for topic, count in partitions.items()}
 
     def at_time(self, partitions: Mapping[str, int], at: datetime) -> dict[str, dict[int, int]]:
         """Per partition, the first offset of a time or later; partitions that have none are left out."""
+        self._see(partitions)
         ms = int(at.timestamp() * 1000)
         asked = [TopicPartition(topic, number, ms) for topic, count in partitions.items() for number in range(count)]
         try:
@@ -69,6 +72,8 @@ class Group:
             raise self._unreachable(error) from None
         found: dict[str, dict[int, int]] = {topic: {} for topic in partitions}
         for position in answered:
+            if position.error is not None:
+                raise self._unreachable(KafkaException(position.error))
             if position.offset >= 0:
                 found[position.topic][position.partition] = position.offset
         return found
@@ -87,6 +92,16 @@ class Group:
     def close(self) -> None:
         """Close the client."""
         self._consumer.close()
+
+    def _see(self, partitions: Mapping[str, int]) -> None:
+        """Have the client look at topics that have got partitions since it did: it would do so minutes later."""
+        for topic, count in partitions.items():
+            if count > self._asked.setdefault(topic, count):
+                try:
+                    self._consumer.list_topics(topic, timeout=self._timeout)
+                except KafkaException as error:
+                    raise self._unreachable(error) from None
+                self._asked[topic] = count
 
     def _bounds(self, topic: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
         found = {}

@@ -56,6 +56,17 @@ class TopicOnBroker:
     partitions: int
 
 
+@dataclass(frozen=True)
+class Policy:
+    """What Kafka removes from a topic: `compacted`, and for how many seconds tombstones stay then.
+
+    The defaults are for a topic that can't be asked about.
+    """
+
+    compacted: bool = True
+    tombstones: float = 86_400.0
+
+
 class Topics:
     """Looks up and creates topics. Methods raise Unreachable when the brokers do not answer in time."""
 
@@ -119,6 +130,13 @@ class Topics:
     def lengths(self, names: Sequence[str]) -> dict[str, int]:
         """The same of several topics, by name; without those whose settings this user may not ask for."""
         return {name: _longest(config) for name, config in self._configs(names).items()}
+
+    def policies(self, names: Sequence[str]) -> dict[str, Policy]:
+        """What is removed from topics, by name; without those whose settings this user may not ask for."""
+        return {
+            name: Policy("compact" in config["cleanup.policy"], int(config["delete.retention.ms"]) / 1000)
+            for name, config in self._configs(names).items()
+        }
 
     def require_room(self, name: str) -> None:
         """Raise TopicError where a topic does not take what is written to it at least."""

@@ -17,6 +17,7 @@ from tailrace.materializer.as_of import LIVE, outdated
 from tailrace.materializer.batch import Batch, conflate, cut
 from tailrace.materializer.completing import milliseconds
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.delays import Delays, times_of
 from tailrace.materializer.letters import Letters
 from tailrace.materializer.matching import Matching
 from tailrace.materializer.open_partition import OpenPartition
@@ -35,11 +36,15 @@ _MOST_CHANGES = 500
 
 @dataclass(frozen=True)
 class Sent:
-    """A batch, the records that it is of, and the partition as it was open then."""
+    """A batch, the records that it is of, and the partition as it was open then.
+
+    `live` says that all its records were written after the partition was opened.
+    """
 
     held: OpenPartition
     batch: Batch
     messages: Sequence[Message]
+    live: bool
 
 
 class Partitions(Protocol):
@@ -67,6 +72,7 @@ class Applying:
         letters: Letters,
         matching: Matching,
         counters: Counters,
+        delays: Delays,
         thread: Executor,
     ) -> None:
         self._writer = writer
@@ -75,6 +81,7 @@ class Applying:
         self._letters = letters
         self._matching = matching
         self._counters = counters
+        self._delays = delays
         self._sifting = Sifting(letters, self._trial)
         self._doubts = Doubts()
         self._sending = Sending(thread, self._doubts, self._write, self._settle)
@@ -97,8 +104,9 @@ class Applying:
                 batch = conflate(raw(some), held.read)
                 self._counters.records.labels(held.view).inc(batch.records)
                 if batch.reached > held.read:
+                    live = held.read >= held.target
                     held.read = batch.reached
-                    found.extend(_pieces(held, batch, some))
+                    found.extend(_pieces(held, batch, some, live=live))
         return found
 
     def send(self, batches: Iterable[Sent], *, wait: bool) -> None:
@@ -141,12 +149,22 @@ class Applying:
             held.stored = one.batch.reached
             held.old |= result.old > 0
             self._counters.accepted.labels(held.view).inc(result.accepted)
+            self._measure(one, result.accepted)
             self._doubts.clear(held.partition)
         elif isinstance(result, Moved):
             self._partitions.lose(held, result.offset)
         else:
             self._doubts.raise_about(held.partition, held.stored, result.reason)
             self._partitions.close(held.partition)
+
+    def _measure(self, one: Sent, accepted: int) -> None:
+        """Note when the rows of a batch came; those of a build that is kept back have not come to anybody."""
+        held, batch = one.held, one.batch
+        if batch.generation == held.generation:
+            # A replay, of which nothing is new, is no delay.
+            live = one.live and accepted > 0
+            place = (held.view, held.lineage, held.generation)
+            self._delays.stored(place, times_of(batch.packed, batch.added, live=live), live=live)
 
     def _prepared(self, one: Sent) -> bool:
         """What comes before a batch is applied; where it can't be done now, the partition is opened again."""
@@ -199,15 +217,15 @@ class Applying:
         return self._partitions.open.get(one.held.partition) is one.held
 
 
-def _pieces(held: OpenPartition, batch: Batch, messages: Sequence[Message]) -> Iterator[Sent]:
+def _pieces(held: OpenPartition, batch: Batch, messages: Sequence[Message], *, live: bool) -> Iterator[Sent]:
     """A batch as it is sent, with the records that each piece leads over."""
     first = 0
     for piece in batch.pieces(_MOST_CHANGES):
         if piece.reached == batch.reached:
-            yield Sent(held, piece, messages[first:])
+            yield Sent(held, piece, messages[first:], live)
             return
         last = bisect_right(messages, piece.reached, first, key=lambda message: message.offset() or 0)
-        yield Sent(held, piece, messages[first:last])
+        yield Sent(held, piece, messages[first:last], live)
         first = last
 
 

@@ -39,6 +39,7 @@ class Batch:
 
     Generations are kept apart, because one is served while the next is kept back. `added` are all changes that a
     materializer has added to the changelog. `offsets` are those of the changes, rising; empty where they do not rise.
+    `generation` is that of all changes; None if they are of several, or if there are none.
     """
 
     packed: Packed
@@ -47,6 +48,7 @@ class Batch:
     refused: list[Refused]
     added: list[Change]
     offsets: list[int] = field(default_factory=list)
+    generation: int | None = None
 
     @property
     def changes(self) -> list[Change]:
@@ -67,7 +69,8 @@ class Batch:
             last = min(first + most, count)
             reached = self.reached if last == count else self.offsets[last - 1]
             packed, offsets = self.packed.piece(first, last), self.offsets[first:last]
-            yield Batch(packed, reached, self.records if last == count else 0, [], [], offsets)
+            records = self.records if last == count else 0
+            yield Batch(packed, reached, records, [], [], offsets, self.generation)
 
 
 def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
@@ -135,7 +138,9 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
     if oversize:
         refused += [oversize[offset] for offset in oversize.keys() & set(offsets)]
         refused.sort(key=lambda one: one.offset)
-    return Batch(packed, reached, count, refused, added, offsets if len(generations) == 1 else [])
+    if len(generations) != 1:
+        return Batch(packed, reached, count, refused, added)
+    return Batch(packed, reached, count, refused, added, offsets, int(generation))
 
 
 def _pack(generations: Iterable[dict[bytes, _Newest]]) -> tuple[Packed, list[int]]:

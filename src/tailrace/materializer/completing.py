@@ -7,7 +7,7 @@ import time
 from tailrace.kafka.changelogs import Changelogs
 from tailrace.materializer.as_of import Marks
 from tailrace.materializer.open_partition import OpenPartition
-from tailrace.store.writer import Writer
+from tailrace.store.writer import Moved, Writer
 
 
 class Completing:
@@ -22,16 +22,21 @@ class Completing:
         """A partition is read on, and its changelog had this end at a time in ms, or later."""
         self._marks.set(held.partition, end, now)
 
-    def tend(self, held: OpenPartition) -> None:
-        """Note what has been reached, and now and then read the end that is to be reached next."""
+    def tend(self, held: OpenPartition) -> Moved | None:
+        """Note what has been reached, and now and then read the end that is to be reached next.
+
+        Moved if the partition must be opened again.
+        """
         if (reached := self._marks.reached(held.partition, held.stored, held.as_of)) is not None:
-            self._writer.complete(*held.place, *reached)
+            if (moved := self._writer.complete(*held.place, *reached)) is not None:
+                return moved
             held.as_of = reached[1]
         now = milliseconds()
         if self._marks.due(held.partition, now):
             self._marks.set(held.partition, self._changelogs.end(held.partition), now)
             kept = self._changelogs.tombstones_kept(held.partition[0])
             held.tombstones_kept = held.tombstones_kept if kept is None else kept
+        return None
 
 
 def milliseconds() -> int:

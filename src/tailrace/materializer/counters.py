@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from tailrace.freshness import freshness
+from tailrace.materializer.delays import Delays
 
 
 class Counters:
@@ -79,3 +86,28 @@ class Counters:
     def behind(self, view: str, partition: int, records: int) -> None:
         """Set how many records of a partition Redis does not have."""
         self.lag.labels(view, str(partition)).set(max(0, records))
+
+    def show(self, delays: Delays) -> None:
+        """Show how long rows took in the last minute."""
+        self.registry.register(_DelayCollector(delays))
+
+
+class _DelayCollector(Collector):
+    """The delays of the last minute, by view; none for a view that no row came of."""
+
+    def __init__(self, delays: Delays) -> None:
+        self._delays = delays
+
+    def collect(self) -> Iterator[Metric]:
+        """The samples of this moment."""
+        found = GaugeMetricFamily(
+            "tailrace_delay_seconds",
+            "From a source record's timestamp until its row is in Redis, in the last minute; quantile 1: the longest.",
+            labels=["view", "quantile"],
+        )
+        for view, one in self._delays.reports({}).items():
+            delay = freshness([one], one.lineage, one.generation, one.at).delay
+            if delay is not None:
+                found.add_metric([view, "0.5"], delay.p50_ms / 1000)
+                found.add_metric([view, "1"], delay.max_ms / 1000)
+        yield found

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 
 from tailrace.kafka.changelogs import Partition
 from tailrace.materializer.adding import Adding, tombstone
-from tailrace.materializer.open_partition import OpenPartition
+from tailrace.materializer.open_partition import Lose, OpenPartition
 from tailrace.record import Change
 from tailrace.store.expiries import Expiries
+from tailrace.store.writer import Moved
 
 _BATCH = 500
 # By then a tombstone has come back, or is asked for again.
@@ -31,8 +32,11 @@ class Expiring:
         self._adding = adding
         self._under_way: dict[_Mark, float] = {}
 
-    def tend(self, partitions: Iterable[OpenPartition]) -> int:
-        """Look for expired rows in partitions that are whole; returns how many tombstones were added."""
+    def tend(self, partitions: Iterable[OpenPartition], lose: Lose) -> int:
+        """Look for expired rows in partitions that are whole; returns how many tombstones were added.
+
+        `lose` is called for a partition that must be opened again.
+        """
         if not self._adding.possible:
             return 0
         now = time.monotonic()
@@ -43,7 +47,11 @@ class Expiring:
             # A partition that is being restored may hold a row whose later expiry it has yet to read.
             if not held.whole:
                 continue
-            for due in self._expiries.due(*held.place, int(time.time() * 1000), _BATCH):
+            found = self._expiries.due(*held.place, int(time.time() * 1000), _BATCH)
+            if isinstance(found, Moved):
+                lose(held, found.offset)
+                continue
+            for due in found:
                 mark = (held.partition, due.key, due.generation, due.version)
                 if mark not in self._under_way:
                     marks.append(mark)

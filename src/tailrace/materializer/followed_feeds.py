@@ -24,6 +24,7 @@ from tailrace.materializer.counters import Counters
 from tailrace.materializer.feed_beginning import beginning
 from tailrace.materializer.letters import Letters
 from tailrace.materializer.open_feed import OpenFeed
+from tailrace.materializer.reporting import Reporting
 from tailrace.materializer.taking import Taking
 from tailrace.store.feeds import FeedPlace, Feeds, Taken
 from tailrace.store.listening import REFRESH
@@ -45,6 +46,7 @@ class FollowedFeeds:
         writer: Writer,
         letters: Letters,
         counters: Counters,
+        reporting: Reporting,
         thread: Executor,
         lost: Callable[[], None] = lambda: None,
         *,
@@ -54,7 +56,8 @@ class FollowedFeeds:
         self._writer = writer
         self._letters = letters
         self._feeds = Feeds(writer)
-        self._taking = Taking(self._feeds, self, letters, counters, thread)
+        self._taking = Taking(self._feeds, self, letters, counters, reporting.delays, thread)
+        self._reporting = reporting
         self._counters = counters
         self._lost = lost
         self._grace = grace
@@ -156,6 +159,10 @@ class FollowedFeeds:
             return
         place = FeedPlace(self._entries[topic][0], number, self._entries[topic][1])
         feed = place.feed
+        if number >= feed.partitions:
+            # Somebody has added it to the changelog; no event is written there.
+            del self._closed[partition]
+            return
         # The stored offset is read before the end: a position past an end that is read later can't be honoured.
         (stored,) = self._writer.offsets([(feed.name, number, place.lineage)])
         bounds = self._changelogs.bounds(partition)
@@ -199,6 +206,7 @@ class FollowedFeeds:
             self._counters.offset.labels(*labels).set(held.stored)
             if (end := self._changelogs.end(partition, cached=True)) is not None:
                 self._counters.lag.labels(*labels).set(max(0, end - 1 - held.stored))
+                self._reporting.seen(partition, held.stored, end)
 
     def _pass_gap(self, partition: Partition, held: OpenFeed) -> None:
         """Move past offsets at the end of a changelog that hold no record, such as transaction markers."""

@@ -38,8 +38,8 @@ class HandingOver:
 
     def tend(self, held: OpenPartition) -> Moved | None:
         """Do what is due for a partition; Moved where it must be opened again."""
-        if held.old and held.whole:
-            self._forget_old(held)
+        if held.old and held.whole and (moved := self._forget_old(held)) is not None:
+            return moved
         if held.generation >= held.entry.generation or held.stored < held.since:
             return None
         result = self._hand_overs.serve(*held.place, held.entry.generation, held.since)
@@ -50,33 +50,42 @@ class HandingOver:
             held.generation, held.old = held.entry.generation, True
         return None
 
-    def give_up(self, held: OpenPartition, kept_back: int | None) -> None:
-        """Free the rows that are kept back for a build which the catalog has not named for a while."""
+    def give_up(self, held: OpenPartition, kept_back: int | None) -> Moved | None:
+        """Free the rows that are kept back for a build which the catalog has not named for a while.
+
+        Moved if the partition must be opened again.
+        """
         entry = held.entry
         named = kept_back is None or entry.next is not None or held.generation != entry.generation
         if named or kept_back is None:
             self._unnamed.pop(held.partition, None)
-            return
+            return None
         now = time.monotonic()
         found, since = self._unnamed.setdefault(held.partition, (kept_back, now))
         if found != kept_back:
             self._unnamed[held.partition] = (kept_back, now)
         elif now - since >= self._patience:
-            if self._hand_overs.abandon(*held.place, held.generation, kept_back):
+            result = self._hand_overs.abandon(*held.place, held.generation, kept_back)
+            if isinstance(result, Moved):
+                return result
+            if result:
                 log.warning("%s[%d]: generation %d was given up", *held.partition, kept_back)
             del self._unnamed[held.partition]
+        return None
 
-    def _forget_old(self, held: OpenPartition) -> None:
+    def _forget_old(self, held: OpenPartition) -> Moved | None:
         if not self._adding.possible:
-            return
+            return None
         view, number, _ = held.place
         cursor = self._cursors.pop(held.partition, 0)
         found = self._hand_overs.old_keys(*held.place, held.generation, cursor, _BATCH)
+        if isinstance(found, Moved):
+            return found
         if found.vanished:
             # Version 0: any row of this build stands above it, also one that is on its way.
             gone = [(held.partition, tombstone(key, held.generation, 0)) for key in found.vanished]
             if not self._adding.add(gone):
-                return
+                return None
         if found.keys:
             self._hand_overs.forget(view, number, found.keys)
         if found.cursor:
@@ -84,3 +93,4 @@ class HandingOver:
         elif cursor == 0 and not found.keys:
             # A pass from start to end that found nothing: what came during an earlier one is not missed.
             held.old = False
+        return None

@@ -36,8 +36,9 @@ from tailrace.materializer.followed_feeds import GRACE, FollowedFeeds
 from tailrace.materializer.letters import Letters
 from tailrace.materializer.matching import Matching
 from tailrace.materializer.open_partition import OpenPartition
+from tailrace.materializer.reporting import Reporting
 from tailrace.materializer.upkeep import Upkeep
-from tailrace.store.writer import Unavailable, Writer
+from tailrace.store.writer import Moved, Unavailable, Writer
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +70,15 @@ class Materializer:
         self._matching = matching
         # One thread for views and feeds: Redis is asked by one at a time.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sending")
-        self._applying = Applying(writer, self, upkeep, letters, matching, counters, self._thread)
+        self._reporting = Reporting(writer)
+        counters.show(self._reporting.delays)
+        delays = self._reporting.delays
+        self._applying = Applying(writer, self, upkeep, letters, matching, counters, delays, self._thread)
         self._counters = counters
         again = catalog.copy_again
-        self._feeds = FollowedFeeds(changelogs, writer, letters, counters, self._thread, again, grace=grace)
+        self._feeds = FollowedFeeds(
+            changelogs, writer, letters, counters, self._reporting, self._thread, again, grace=grace
+        )
         self._views: dict[str, tuple[CatalogView, str]] = {}
         self.open: dict[Partition, OpenPartition] = {}
         self._closed: set[Partition] = set()
@@ -146,6 +152,10 @@ class Materializer:
                 )
         return found
 
+    def degraded(self) -> list[dict[str, str]]:
+        """Which views may be stale though this instance is ready, and why."""
+        return self._reporting.degraded()
+
     @property
     def _under_way(self) -> bool:
         return self._applying.under_way or self._feeds.under_way
@@ -171,6 +181,10 @@ class Materializer:
         if topic not in self._views:
             return
         view, lineage = self._views[topic]
+        if number >= view.partitions:
+            # Somebody has added it to the changelog; no row is written there.
+            self._closed.discard(partition)
+            return
         # The stored offset is read before the end: a position past an end that is read later is from a longer
         # log than this one, such as before an unclean election, and can't be honoured.
         (stored,) = self._writer.stored([(view.name, number, lineage)])
@@ -205,10 +219,11 @@ class Materializer:
         if probing:
             self._probe_at = time.monotonic() + _PROBE_EVERY
             self._probe()
-            self._upkeep.expire(self.open.values())
-            self._upkeep.prune(self.open.values())
+            self._upkeep.expire(list(self.open.values()), self.lose)
+            self._upkeep.prune(list(self.open.values()), self.lose)
             self._upkeep.look_for_eviction(self.open.values())
             self._feeds.tend()
+            self._reporting.tend([*self.open.values(), *self._feeds.open.values()])
 
     def _probe(self) -> None:
         """Find out whether Redis still holds what it was given, and how far behind it is."""
@@ -218,22 +233,33 @@ class Materializer:
             if stored.offset != held.stored or stored.generation != held.generation:
                 self.lose(held, stored.offset)
                 continue
-            self._completing.tend(held)
-            self._upkeep.give_up(held, stored.next)
-            self._pass_gap(partition, held)
+            # Redis may be another one by now: each of these is told so, and has changed nothing.
+            moved = (
+                self._completing.tend(held)
+                or self._upkeep.give_up(held, stored.next)
+                or self._pass_gap(partition, held)
+            )
+            if moved is not None:
+                self.lose(held, moved.offset)
+                continue
             end = self._changelogs.end(partition, cached=True)
             self._counters.offset.labels(held.view, str(held.number)).set(held.stored)
             if end is not None:
                 self._counters.behind(held.view, held.number, end - 1 - held.stored)
+                self._reporting.seen(partition, held.stored, end)
 
-    def _pass_gap(self, partition: Partition, held: OpenPartition) -> None:
+    def _pass_gap(self, partition: Partition, held: OpenPartition) -> Moved | None:
         """Move past offsets at the end of a changelog that hold no record, such as transaction markers."""
         if held.whole:
-            return
-        next_offset = self._changelogs.next_offset(partition)
-        if next_offset is not None and next_offset - 1 > held.stored:
-            self._writer.apply(*held.place, held.stored, next_offset - 1, [])
-            held.stored = held.read = next_offset - 1
+            return None
+        reached = (self._changelogs.next_offset(partition) or 0) - 1
+        if reached <= held.stored:
+            return None
+        result = self._writer.apply(*held.place, held.stored, reached, [])
+        if isinstance(result, Moved):
+            return result
+        held.stored = held.read = reached
+        return None
 
     def lose(self, held: OpenPartition, offset: int | None) -> None:
         """Redis holds another position than believed: ask it again."""

@@ -62,6 +62,16 @@ class OpenFeed:
         return self.place.feed.name
 
     @property
+    def lineage(self) -> str:
+        """Which changelog it is of."""
+        return self.place.lineage
+
+    @property
+    def generation(self) -> int:
+        """The build that the catalog names."""
+        return self.place.feed.generation
+
+    @property
     def whole(self) -> bool:
         """Whether everything that the changelog held when the partition was opened is in the store."""
         return self.stored >= self.target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tailrace.catalog import CatalogView
@@ -58,3 +59,7 @@ class OpenPartition:
     def since(self) -> int:
         """The offset from which on the store may serve the build that the catalog names."""
         return self.entry.since.get(str(self.number), -1)
+
+
+# Has a partition opened again, because Redis holds another offset of it than believed, or None.
+Lose = Callable[[OpenPartition, int | None], None]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tailrace.kafka.changelogs import Partition
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.store.tombstones import Tombstones
+from tailrace.store.writer import Moved
 
 # A step looks at about so many tombstones of a partition: well under a millisecond of Redis.
 _BATCH = 500
@@ -46,8 +47,11 @@ class Pruning:
         self._finished = finished
         self._passes: dict[Partition, _Pass] = {}
 
-    def tend(self, held: OpenPartition) -> int:
-        """Do a step for a partition, where one is due; returns how many tombstones have gone."""
+    def tend(self, held: OpenPartition) -> int | Moved:
+        """Do a step for a partition, if one is due; returns how many tombstones have gone.
+
+        Moved if the partition must be opened again.
+        """
         if not held.whole:
             return 0
         going = self._passes.get(held.partition)
@@ -70,6 +74,8 @@ class Pruning:
                 batch=batch,
                 keys=keys[first : first + _MOST],
             )
+            if isinstance(found, Moved):
+                return found
             if found is None:
                 return dropped
             dropped += found.dropped

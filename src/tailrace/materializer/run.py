@@ -54,7 +54,9 @@ def run(app: str, settings: Settings) -> int:
     matching = Matching(commands, MatchWriter(writer), counters)
     materializer = Materializer(changelogs, catalog, writer, upkeep, letters, matching, counters)
     health = (
-        HealthServer(settings.number("health-port"), counters.registry, materializer.reasons)
+        HealthServer(
+            settings.number("health-port"), counters.registry, materializer.reasons, degraded=materializer.degraded
+        )
         if settings.text("health-port")
         else None
     )

@@ -51,7 +51,10 @@ class Doubts:
 
 
 class NotKept(Exception):
-    """Kafka did not take a dead letter: the record is tried again later."""
+    """A record can't be passed over now: Kafka did not take its dead letter, or Redis not the position after it.
+
+    It is tried again later.
+    """
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,8 @@ class Sifting(Generic[Open]):
             if not self._letters.keep(held, [(messages[0], f"Redis does not take it: {result.reason}")]):
                 raise NotKept
             result = trial.without()
-        if isinstance(result, Moved):
-            return result
+        if (moved := passed(result)) is not None:
+            return moved
         trial.taken()
         return None
 
@@ -118,6 +121,13 @@ def _attempt(trial: Trial) -> object:
         return result
     empty = trial.empty()
     return empty if isinstance(empty, Moved) else result
+
+
+def passed(result: object) -> Moved | None:
+    """What Redis answers to the last write past some records; raises NotKept if it does not take that one, either."""
+    if isinstance(result, Rejected):
+        raise NotKept
+    return result if isinstance(result, Moved) else None
 
 
 def raw(messages: Sequence[Message]) -> list[RawRecord]:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from tailrace.kafka.changelogs import Message, Partition
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.delays import Delays, times_of_events
 from tailrace.materializer.feed_batch import FeedBatch, gather
 from tailrace.materializer.letters import Letters
 from tailrace.materializer.open_feed import OpenFeed
@@ -29,12 +30,16 @@ _LARGEST_BATCH = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class _Sent:
-    """A batch, the partition as it was open then, what the store takes, and what it never will."""
+    """A batch, the partition as it was open then, what the store takes, and what it never will.
+
+    `live` says that all its records were written after the partition was opened.
+    """
 
     held: OpenFeed
     batch: FeedBatch
     parcel: FeedParcel
     refused: list[tuple[Message, str]]
+    live: bool
 
 
 class OpenFeeds(Protocol):
@@ -55,12 +60,19 @@ class Taking:
     """Hands batches of events to the store, those of one poll at a time. Methods raise Unavailable for an outage."""
 
     def __init__(
-        self, feeds: Feeds, partitions: OpenFeeds, letters: Letters, counters: Counters, thread: Executor
+        self,
+        feeds: Feeds,
+        partitions: OpenFeeds,
+        letters: Letters,
+        counters: Counters,
+        delays: Delays,
+        thread: Executor,
     ) -> None:
         self._feeds = feeds
         self._partitions = partitions
         self._letters = letters
         self._counters = counters
+        self._delays = delays
         self._sifting = Sifting(letters, self._trial)
         self._doubts = Doubts()
         self._sending = Sending(thread, self._doubts, self._write, self._settle)
@@ -87,8 +99,9 @@ class Taking:
             for batch in batches:
                 tended = held.tended.due(batch.packed.clients.keys(), feed.age, now)
                 parcel = FeedParcel(held.place, held.begun, held.read, batch.reached, batch.packed, tended)
+                live = held.read >= held.target
                 held.read = batch.reached
-                self._ready.append(_Sent(held, batch, parcel, _of(messages, dict(batch.refused))))
+                self._ready.append(_Sent(held, batch, parcel, _of(messages, dict(batch.refused)), live))
 
     def send(self, *, wait: bool) -> None:
         """Send the batches of partitions that are still open; without `wait` they may be under way afterwards.
@@ -131,6 +144,9 @@ class Taking:
             self._counters.records.labels(held.view).inc(one.batch.records)
             self._counters.accepted.labels(held.view).inc(result.new)
             self._counters.kept.labels(held.view).inc(result.kept)
+            live = one.live and result.new > 0
+            place = (held.view, held.lineage, held.generation)
+            self._delays.stored(place, times_of_events(one.batch.packed, live=live), live=live)
             self._doubts.clear(held.partition)
 
     def _keep(self, held: OpenFeed, refused: list[tuple[Message, str]]) -> bool:

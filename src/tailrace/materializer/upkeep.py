@@ -14,7 +14,7 @@ from tailrace.materializer.counters import Counters
 from tailrace.materializer.expiring import Expiring
 from tailrace.materializer.handing_over import HandingOver
 from tailrace.materializer.mending import Mending
-from tailrace.materializer.open_partition import OpenPartition
+from tailrace.materializer.open_partition import Lose, OpenPartition
 from tailrace.materializer.pruning import Finished, Pruning
 from tailrace.store.eviction import evicts
 from tailrace.store.expiries import Expiries
@@ -69,9 +69,9 @@ class Upkeep:
             self._counters.handed_over.labels(held.view).inc()
         return moved
 
-    def give_up(self, held: OpenPartition, kept_back: int | None) -> None:
+    def give_up(self, held: OpenPartition, kept_back: int | None) -> Moved | None:
         """See `HandingOver.give_up`."""
-        self._handing_over.give_up(held, kept_back)
+        return self._handing_over.give_up(held, kept_back)
 
     def look_for_eviction(self, partitions: Iterable[OpenPartition]) -> None:
         """Now and then, see whether Redis may drop rows."""
@@ -83,14 +83,18 @@ class Upkeep:
                 log.error("%s", found)
             self._evicts = found
 
-    def expire(self, partitions: Iterable[OpenPartition]) -> None:
+    def expire(self, partitions: Iterable[OpenPartition], lose: Lose) -> None:
         """See `Expiring.tend`."""
-        self._counters.expired.inc(self._expiring.tend(partitions))
+        self._counters.expired.inc(self._expiring.tend(partitions, lose))
 
-    def prune(self, partitions: Iterable[OpenPartition]) -> None:
-        """See `Pruning.tend`."""
+    def prune(self, partitions: Iterable[OpenPartition], lose: Lose) -> None:
+        """See `Pruning.tend`; `lose` is called for a partition that must be opened again."""
         for held in partitions:
-            self._counters.pruned.labels(held.view).inc(self._pruning.tend(held))
+            found = self._pruning.tend(held)
+            if isinstance(found, Moved):
+                lose(held, found.offset)
+            else:
+                self._counters.pruned.labels(held.view).inc(found)
 
     def problems(self) -> list[str]:
         """Why something of this can't be done now."""

@@ -14,7 +14,7 @@ from tailrace.pipeline import decoding, events
 from tailrace.pipeline.builds import Build
 from tailrace.pipeline.decoding import TIMESTAMP
 from tailrace.pipeline.plan import Decoded, rows_of, state_stages
-from tailrace.pipeline.reading import RowTypes, looks_at_headers, read, readings
+from tailrace.pipeline.reading import Reading, RowTypes, looks_at_headers, read, readings
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.rows import EXPIRES, PARTITION, PRESENT, VERSION
 from tailrace.views import LATEST, Feed, View
@@ -55,39 +55,48 @@ def changelog_writer(
     rehearsal: bool = False,
     batches: bool = False,
     longest: int = LONGEST,
+    base: int = 0,
 ) -> DataStreamWriter:
     """The whole query, from the source topics to the changelog, without a trigger.
 
     rehearsal: read the newest records only and write nothing.
     batches: for micro-batches, which take a limited number of records each.
     longest: how many bytes of a record the changelog takes.
+    base: what is added to versions.
     """
     output = build.output
-    changelog = changelog_frame(session, build, reach, rehearsal=rehearsal, batches=batches)
+    changelog = changelog_frame(session, build, reach, rehearsal=rehearsal, batches=batches, base=base)
     if batches:
-        conflate = isinstance(output, View) and output.kind == LATEST and _stateless(output, reach)
+        conflate = isinstance(output, View) and output.kind == LATEST and _stateless(build, reach)
         writer = write_batches(changelog, reach.servers, build, conflate=conflate, longest=longest)
     else:
-        writer = write(changelog, reach.servers, output.changelog, longest)
+        writer = write(changelog, reach.servers, build, longest)
     writer = writer.option("checkpointLocation", str(build.checkpoint))
     if isinstance(output, Feed):
         writer = writer.option("kafka.delivery.timeout.ms", str(_NEVER))
-    return writer.queryName(query_name(output, rehearsal=rehearsal))
+    # Two generations of a view may run side by side.
+    return writer.queryName(f"{observed_as(output, rehearsal=rehearsal)}, generation {build.generation}")
 
 
-def query_name(output: View | Feed, *, rehearsal: bool) -> str:
-    """What Spark calls the query, and what its counts are observed under."""
+def observed_as(output: View | Feed, *, rehearsal: bool) -> str:
+    """What the counts of a query are observed under."""
     return f"rehearsal of {output.name}" if rehearsal else output.name
 
 
 def changelog_frame(
-    session: SparkSession, build: Build, reach: Reach, *, rehearsal: bool = False, batches: bool = False
+    session: SparkSession,
+    build: Build,
+    reach: Reach,
+    *,
+    rehearsal: bool = False,
+    batches: bool = False,
+    base: int = 0,
 ) -> DataFrame:
     """What is written to the changelog of a view or feed; the arguments are those of `changelog_writer`."""
     output = build.output
-    at_most = _BATCH_WITHOUT_STATE if _stateless(output, reach) else _BATCH
+    at_most = _BATCH_WITHOUT_STATE if _stateless(build, reach) else _BATCH
     sources = []
-    for alias, reading in readings(output, reach.types, reach.registered):
+    for alias, reading in build_readings(build, reach):
         records = read(
             session,
             reach.servers,
@@ -100,8 +109,10 @@ def changelog_frame(
         )
         decoded = events.decode(records, decoding.schemas(session, reading.topic, reach.registered), reading)
         sources.append(Decoded(alias, reading, decoded))
-    name = query_name(output, rehearsal=rehearsal)
+    name = observed_as(output, rehearsal=rehearsal)
     found = rows_of(output, sources, observed_as=name, batches=batches)
+    if base:
+        found = found.withColumn(VERSION, F.col(VERSION) + F.lit(base))
     if rehearsal:
         found = found.where(_never())
     if batches:
@@ -109,8 +120,13 @@ def changelog_frame(
     return changes(found, output.row_key, build.generation, build.origin)
 
 
-def _stateless(output: View | Feed, reach: Reach) -> bool:
-    return state_stages(output, readings(output, reach.types, reach.registered)) == 0
+def build_readings(build: Build, reach: Reach) -> list[tuple[str, Reading]]:
+    """How a build reads its sources."""
+    return readings(build.output, reach.types, reach.registered, build.ground)
+
+
+def _stateless(build: Build, reach: Reach) -> bool:
+    return state_stages(build.output, build_readings(build, reach)) == 0
 
 
 def real_time(writer: DataStreamWriter, batch_seconds: float) -> DataStreamWriter:
@@ -192,9 +208,9 @@ def _header(name: str, text: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), text.cast("string").cast("binary").alias("value"))
 
 
-def write(changes: DataFrame, servers: str, topic: str, longest: int = LONGEST) -> DataStreamWriter:
+def write(changes: DataFrame, servers: str, build: Build, longest: int = LONGEST) -> DataStreamWriter:
     """Changes to Kafka, by Spark's own sink."""
-    options = sink_options(servers, topic, longest) | _AT_ONCE
+    options = sink_options(servers, build.output.changelog, longest, build.partitions) | _AT_ONCE
     return fitting(changes, longest).writeStream.format("kafka").outputMode("update").options(**options)
 
 
@@ -211,13 +227,18 @@ def write_batches(
         "conflate": conflate,
         "longest": longest - _ROOM,
     }
-    options = sink_options(servers, build.output.changelog, longest) | _TOGETHER
+    options = sink_options(servers, build.output.changelog, longest, build.partitions) | _TOGETHER
     return changes.writeStream.format("tailrace.Changelog").outputMode("update").options(**options, **of_build)
 
 
-def sink_options(servers: str, topic: str, longest: int) -> dict[str, str]:
-    """What the Kafka sink is told, whoever writes to it; a record has so many bytes at most."""
+def sink_options(servers: str, topic: str, longest: int, partitions: int = 0) -> dict[str, str]:
+    """What the Kafka sink is told, whoever writes to it; a record has so many bytes at most.
+
+    partitions: how many of the topic are used, the first ones; all if 0. See `Layout.java`.
+    """
+    layout = {"kafka.partitioner.class": "tailrace.Layout", "kafka.tailrace.partitions": str(partitions)}
     return {
+        **(layout if partitions else {}),
         "kafka.bootstrap.servers": servers,
         "topic": topic,
         "includeHeaders": "true",

@@ -8,26 +8,42 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.app import App
+from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.checking import find_mistakes
 from tailrace.checking.sources import records
 from tailrace.dev import jars
 from tailrace.errors import DeclarationError
+from tailrace.kafka.catalog_topic import read_records
+from tailrace.kafka.topics import Topics
 from tailrace.mistakes import Mistake
 from tailrace.pipeline.analysis import Analysis
+from tailrace.pipeline.definitions import definition
 from tailrace.pipeline.needs import slots
+from tailrace.pipeline.next_start import consequences
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.session import start_session
 from tailrace.settings import Settings
 from tailrace.views import View
 
 
-def check(app: App, settings: Settings) -> list[Checked]:
-    """What an app runs; raises DeclarationError with its mistakes, in the order of its module."""
+def check(app: App, settings: Settings, servers: str = "") -> tuple[list[Checked], list[str]]:
+    """What an app runs, and what its next start would build anew, if there are brokers to ask for what runs now.
+
+    Raises DeclarationError with its mistakes, in the order of its module.
+    """
     told = find_mistakes(app)
     analysis = examined(app, settings, told)
     if found := [*told, *analysis.mistakes]:
         raise DeclarationError(sorted(found, key=lambda mistake: (mistake.place.file, mistake.place.line)))
-    return report(app, analysis, settings)
+    return report(app, analysis, settings), _next_start(app, analysis, settings, servers) if servers else []
+
+
+def _next_start(app: App, analysis: Analysis, settings: Settings, servers: str) -> list[str]:
+    records = read_records(servers, app.name, Topics(servers))
+    catalog = Catalog.decode(records[APP_RECORD]) if APP_RECORD in records else None
+    state = settings.number("state-partitions")
+    definitions = {view.name: definition(view, state, analysis.described[view.name].texts) for view in app.views}
+    return consequences(app, definitions, catalog)
 
 
 @dataclass(frozen=True)

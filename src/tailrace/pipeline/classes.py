@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped, unused-i
 # Each may use those before it.
 _FUNCTIONS = ("TypedFunction.java", "PlainTypes.java", "FlatJson.java", "Json.java", "Packed.java", "Functions.java")
 _BATCHES = ("Newest.java", "Conflation.java")
-_SINK = ("RowJson.java", "Changelog.java")
+_SINK = ("RowJson.java", "Changelog.java", "Layout.java")
 _CORE = ("Shuffle.java", "LocalFiles.java")
 # The sink needs Kafka's classes. A session of the user's own, in which views are tested, may lack them.
 _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"

@@ -31,6 +31,15 @@ class Counters(Collector):
             "tailrace_lost", "Records that retention removed before a view read them.", labels=["view"]
         )
         mode = GaugeMetricFamily("tailrace_pipeline_mode", "1 for the mode of a view.", labels=["view", "mode"])
+        degraded = GaugeMetricFamily(
+            "tailrace_degraded", "1 while some rows of a view may be stale; /health/ready says why.", labels=["view"]
+        )
+        partitions = GaugeMetricFamily("tailrace_topic_partitions", "Partitions of a topic.", labels=["topic"])
+        state = GaugeMetricFamily(
+            "tailrace_state_bytes",
+            "Size of a view's state when its last batch ended: what it is for (rows or dedupe), on disk and in memory.",
+            labels=["view", "part", "place"],
+        )
         live = GaugeMetricFamily("tailrace_pipeline_live", "1 while a view's query runs.", labels=["view"])
         for name, query in list(self._pipeline.queries.items()):
             inputs.add_metric([name], query.progress.inputs)
@@ -42,10 +51,16 @@ class Counters(Collector):
             for one in MODES:
                 mode.add_metric([name, one], query.progress.mode == one)
             live.add_metric([name], 0 if query.reasons() else 1)
+            degraded.add_metric([name], 1 if query.progress.degraded else 0)
+            for part, places in query.progress.state.items():
+                for place, size in places.items():
+                    state.add_metric([name, part, place], size)
+        for topic, count in self._pipeline.partitions().items():
+            partitions.add_metric([topic], count)
         letters = CounterMetricFamily(
             "tailrace_dead_letters", "Records that can't be used.", labels=["topic", "reason"]
         )
         for topic, search in list(self._pipeline.dead_letters.items()):
             for reason, count in search.progress.skipped.items():
                 letters.add_metric([topic, reason], count)
-        return [letters, inputs, batches, skipped, restarts, lost, mode, live]
+        return [letters, inputs, batches, skipped, restarts, lost, mode, live, degraded, partitions, state]

@@ -20,13 +20,15 @@ from pyspark.sql.types import StringType
 from tailrace import durations
 from tailrace.pipeline import decoding
 from tailrace.pipeline.decoding import MALFORMED, NULL_VALUE, SKIPPED, TIMESTAMP, Schemas
-from tailrace.pipeline.reading import Reading, key_columns, order
+from tailrace.pipeline.reading import HEADERS, Reading, key_columns, order
 from tailrace.topics import Dedupe, Step, Where
 
 # What conditions have let through so far; of a table, whether the key holds a row.
 KEPT = "__kept"
 # How new a value of a table is.
 ORDER = "__order"
+# Whether a record of a table says what its key holds.
+USABLE = "__usable"
 # Where a topic is deduplicated: what was kept until then, and what tells an event from others.
 _SEEN = "__seen"
 _IDENTITY = "__identity"
@@ -54,9 +56,11 @@ def stepped(decoded: DataFrame, reading: Reading) -> DataFrame:
     computed only for records that all conditions before it let through.
     """
     topic = reading.topic
+    if reading.generation is not None:
+        decoded = decoded.where(F.col(HEADERS).getItem("g") == str(reading.generation))
     if reading.is_table:
         here = ~F.col(SKIPPED).eqNullSafe(F.lit(NULL_VALUE))
-        decoded = decoded.withColumns({KEPT: here, ORDER: order(reading)})
+        decoded = decoded.withColumns({KEPT: here, ORDER: order(reading, here)})
         decoded = decoded.withColumn(SKIPPED, F.when(F.col(KEPT), F.col(SKIPPED)))
         decoded = decoded.withColumns(key_columns(reading, decoded.schema["_key"].dataType))
     else:
@@ -144,3 +148,12 @@ def dedupe(reading: Reading) -> Dedupe | None:
 def values(decoded: DataFrame) -> DataFrame:
     """The records of a table that are not skipped, with whether the key holds a row from then on."""
     return decoded.where(F.col(SKIPPED).isNull()).drop(SKIPPED)
+
+
+def all_values(decoded: DataFrame) -> DataFrame:
+    """The same with records that are skipped but have a key: they say nothing, and yet they are the newest of the key.
+
+    Compaction keeps them, and removes what the key held before.
+    """
+    keyed = F.coalesce(F.col(SKIPPED) != NO_KEY, F.lit(True))
+    return decoded.where(keyed).withColumn(USABLE, F.col(SKIPPED).isNull()).drop(SKIPPED)

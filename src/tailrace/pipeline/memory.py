@@ -1,7 +1,8 @@
-"""The memory of Spark's JVM: enough for the longest records that the topics of an app take.
+"""The memory of Spark's JVM: enough for the longest records that the topics of an app take, and bounds for its state.
 
 Each projection of a task keeps a buffer of up to twice the longest row that it has seen, until its batch ends; a
-micro-batch with state sorts rows beside the heap, where each task has its share.
+micro-batch with state sorts rows beside the heap, where each task has its share. State is on disk; RocksDB's buffers
+and caches of all views together have one bound.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ _COPIES = 16
 _COPIES_OF_STATE = 24
 # A task that sorts can count on half of its share, and needs room for two rows.
 _COPIES_SORTED = 4
-# What heap and sorting may have of a machine or container: beside them are threads, code, state and buffers.
-_SHARES = (0.5, 0.2)
+# Megabytes for each partition of a state: half of it are buffers of what is written, the rest caches what is read.
+_STORE = 128
+# What heap, sorting and state may have of a machine or container: beside them are threads, code and buffers.
+_SHARES = (0.5, 0.2, 0.15)
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 # Spark tells Java the size of the heap itself, and so overrides what else the environment says of it.
 _CHOSEN = re.compile(r"driver[-.]memory")
@@ -36,13 +39,14 @@ _CHOSEN = re.compile(r"driver[-.]memory")
 
 @dataclass(frozen=True)
 class Memory:
-    """Megabytes of the heap, and of what is sorted beside it; at most, and only where they are needed.
+    """Megabytes of the heap, of what is sorted beside it, and of what RocksDB holds of the state; at most, if needed.
 
-    The defaults are Spark's own, and what sorts a backlog of short records without a disk.
+    The defaults are Spark's own, what sorts a backlog of short records without a disk, and a view or two with state.
     """
 
     heap: int = 1024
     sorting: int = 512
+    state: int = 256
 
 
 def needed(app: App, longest: Mapping[str, int], partitions: Mapping[str, int], state: int) -> Memory:
@@ -52,7 +56,14 @@ def needed(app: App, longest: Mapping[str, int], partitions: Mapping[str, int], 
     state: partitions of a view's state.
     """
     usual, (held, sorting) = Memory(), _held(app, longest, partitions, state)
-    return Memory(max(usual.heap, _QUIET + _megabytes(held)), max(usual.sorting, _megabytes(sorting)))
+    # A view that is built anew has the state of two.
+    stages = [state_stages(output, readings(output, {})) for output in app.outputs]
+    stores = (sum(stages) + max(stages, default=0)) * state
+    return Memory(
+        max(usual.heap, _QUIET + _megabytes(held)),
+        max(usual.sorting, _megabytes(sorting)),
+        max(usual.state, stores * _STORE),
+    )
 
 
 def least_heap(app: App, longest: Mapping[str, int]) -> int:
@@ -79,8 +90,12 @@ def _held(app: App, longest: Mapping[str, int], partitions: Mapping[str, int], s
 def granted(wanted: Memory, machine: int) -> Memory:
     """What of it is taken on a machine with so many megabytes; the usual at least."""
     usual = Memory()
-    heap, sorting = (int(machine * share) for share in _SHARES)
-    return Memory(max(usual.heap, min(wanted.heap, heap)), max(usual.sorting, min(wanted.sorting, sorting)))
+    heap, sorting, state = (int(machine * share) for share in _SHARES)
+    return Memory(
+        max(usual.heap, min(wanted.heap, heap)),
+        max(usual.sorting, min(wanted.sorting, sorting)),
+        max(usual.state, min(wanted.state, state)),
+    )
 
 
 def heap_is_chosen(environment: Mapping[str, str]) -> bool:

@@ -11,7 +11,7 @@ from tailrace.commands import commands_topic
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import COMMANDS, COMPACTED, DEAD_LETTERS, EVENTS
 from tailrace.pipeline.plan import state_stages
-from tailrace.pipeline.reading import RowTypes, readings
+from tailrace.pipeline.reading import Ground, RowTypes, readings
 from tailrace.topics import Table, Topic
 from tailrace.views import REAL_TIME, Changelog, Feed, View
 
@@ -50,22 +50,37 @@ def own_topics(app: App, partitions: Mapping[str, int]) -> list[NeededTopic]:
     return found
 
 
-def slots(output: View | Feed, types: RowTypes, partitions: Mapping[str, int], new: int, state: int) -> int:
+def slots(
+    output: View | Feed,
+    types: RowTypes,
+    partitions: Mapping[str, int],
+    new: int,
+    state: int,
+    ground: Ground | None = None,
+) -> int:
     """How many task slots an output needs, all at once: real-time mode keeps a task per partition running."""
     if output.mode != REAL_TIME:
         return 0
-    found = readings(output, types)
+    found = readings(output, types, None, ground)
     sources = sum(partitions.get(reading.topic.name, new) for _, reading in found)
     return sources + state * state_stages(output, found)
 
 
-def all_slots(app: App, types: RowTypes, partitions: Mapping[str, int], new: int, state: int) -> int:
-    """How many task slots an app needs: those of every output, of a rehearsal, and of micro-batches.
+def all_slots(
+    app: App,
+    types: RowTypes,
+    partitions: Mapping[str, int],
+    new: int,
+    state: int,
+    grounds: Mapping[str, Ground] | None = None,
+) -> int:
+    """How many task slots an app needs: those of every output, of a rehearsal or build beside them, of micro-batches.
 
     A micro-batch takes whatever slot is free, also one that a real-time query has left between two batches; the query
     fails where it does not get it back at once. So there are as many as all micro-batches can take beside it.
     """
-    live = [slots(output, types, partitions, new, state) for output in app.outputs]
+    grounds = grounds or {}
+    live = [slots(output, types, partitions, new, state, grounds.get(output.name)) for output in app.outputs]
     batches = [
         max(state, sum(partitions.get(source.name, new) for _, source in output.sources))
         for output in app.outputs

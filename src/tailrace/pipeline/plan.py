@@ -31,19 +31,30 @@ def rows_of(
     """
     if isinstance(output, View) and output.kind == JOIN:
         tables = [
-            (source.alias, _values(source, _counted(observed_as, number)), source.reading.key)
+            R.JoinedTable(
+                source.alias,
+                E.all_values(_marked(source, _counted(observed_as, number))),
+                source.reading.key,
+                source.reading.spread,
+            )
             for number, source in enumerate(sources)
         ]
         return R.join(tables, output, batches=batches)
     (source,) = sources
+    spread = source.reading.spread
     if source.reading.is_table and isinstance(output, View):
-        return R.latest_value(_transformed(_values(source, observed_as), output), output)
+        marked = _marked(source, observed_as)
+        if spread:
+            return R.latest_spread(_transformed(E.all_values(marked), output), output, spread, batches=batches)
+        return R.latest_value(_transformed(E.values(marked), output), output)
     events = _events(source, output, observed_as)
     if isinstance(output, Feed):
         return R.feed(events, output)
     if output.kind == LATEST:
         if R.keyed_by_record(output, source.reading):
-            return R.latest_keyed(events, output)
+            return (
+                R.latest_spread(events, output, spread, batches=batches) if spread else R.latest_keyed(events, output)
+            )
         return R.latest_event(events, output, batches=batches)
     return R.window(events, output, output.window) if output.window is not None else R.aggregate(events, output)
 
@@ -52,9 +63,9 @@ def _counted(name: str | None, number: int) -> str | None:
     return name if name is None or number == 0 else f"{name}/{number}"
 
 
-def _values(source: Decoded, observed_as: str | None) -> DataFrame:
+def _marked(source: Decoded, observed_as: str | None) -> DataFrame:
     marked = E.unusable(source.frame, source.reading.key, None, table=True)
-    return E.values(E.observe(marked, observed_as) if observed_as is not None else marked)
+    return E.observe(marked, observed_as) if observed_as is not None else marked
 
 
 def _events(source: Decoded, output: View | Feed, observed_as: str | None) -> DataFrame:
@@ -83,12 +94,46 @@ def ordered(feed: Feed, readings: Sequence[tuple[str, Reading]]) -> bool:
     return feed.transform is None and state_stages(feed, readings) == 0
 
 
+def ordered_topics(output: View | Feed, readings: Sequence[tuple[str, Reading]]) -> frozenset[str]:
+    """The topics of which a row is made by the order of records within a partition: keys must not move there."""
+    if not isinstance(output, View) or output.kind not in (JOIN, LATEST):
+        return frozenset()
+    return frozenset(
+        reading.topic.name
+        for _, reading in readings
+        if not reading.ranked and (reading.is_table or R.keyed_by_record(output, reading))
+    )
+
+
 def versions_are_offsets(view: View, readings: Sequence[tuple[str, Reading]]) -> bool:
     """Whether the version of a row is one more than the offset of the record that it was made of."""
-    if view.kind != LATEST:
+    return view.kind == LATEST and _one_record(view, readings) and not _ranked(readings)
+
+
+def versioning(output: View | Feed, readings: Sequence[tuple[str, Reading]]) -> int:
+    """By which rule versions are made: a build that was begun by another one can't go on.
+
+    1: by the offset of a record, or by how many were absorbed. 2: by the newest record of each table.
+    """
+    return 2 if isinstance(output, View) and (output.kind == JOIN or _ranked(readings)) else 1
+
+
+def accumulates(output: View | Feed, readings: Sequence[tuple[str, Reading]]) -> bool:
+    """Whether a row is made of several records, and its version of what the state has of them."""
+    if not isinstance(output, View):
         return False
-    (reading,) = (reading for _, reading in readings)
-    return (reading.is_table and not reading.ranked) or R.keyed_by_record(view, reading)
+    return output.kind != LATEST or not _one_record(output, readings)
+
+
+def watermarked(output: View | Feed, readings: Sequence[tuple[str, Reading]]) -> bool:
+    """Whether it depends on where a batch is cut which records are too late."""
+    windowed = isinstance(output, View) and output.window is not None
+    steps = (E.dedupe(reading) for _, reading in readings)
+    return windowed or any(step is not None and step.within is not None for step in steps)
+
+
+def _ranked(readings: Sequence[tuple[str, Reading]]) -> bool:
+    return any(reading.ranked for _, reading in readings)
 
 
 def state_stages(output: View | Feed, readings: Sequence[tuple[str, Reading]]) -> int:
@@ -96,8 +141,10 @@ def state_stages(output: View | Feed, readings: Sequence[tuple[str, Reading]]) -
     remembering = sum(E.dedupe(reading) is not None for _, reading in readings)
     if isinstance(output, Feed):
         return remembering
-    if output.kind == LATEST:
-        (reading,) = (reading for _, reading in readings)
-        stateless = reading.is_table or R.keyed_by_record(output, reading)
-        return remembering + (0 if stateless else 1)
-    return remembering + 1
+    return remembering + accumulates(output, readings)
+
+
+def _one_record(view: View, readings: Sequence[tuple[str, Reading]]) -> bool:
+    """Whether each record of a view of latest values is a row by itself: records of one key come in order."""
+    (reading,) = (reading for _, reading in readings)
+    return (reading.is_table or R.keyed_by_record(view, reading)) and not reading.spread

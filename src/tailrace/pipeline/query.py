@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.listener import StateOperatorProgress, StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -26,7 +26,8 @@ from tailrace.catalog import Progress
 from tailrace.errors import Unreachable
 from tailrace.kafka.groups import Group
 from tailrace.pipeline import events
-from tailrace.pipeline.backlog import MANY, backlog, lost
+from tailrace.pipeline.backlog import MANY, Bounds, lost, reached, waiting
+from tailrace.pipeline.replays import Replays, raised
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,10 @@ _POISONED = 5
 _NEAR = 5.0
 _NEAR_SHARE = 0.1
 _BOUNDARY = 2.0
+# A round of a build that takes less leaves little for the next one, however much comes in, in seconds.
+_SHORT_ROUND = 3.0
+# How often the ends of topics are asked for that a view in micro-batches is to reach, in seconds.
+_MARK_EVERY = 10.0
 
 CATCHING_UP = "catching-up"
 LIVE = "live"
@@ -48,39 +53,48 @@ MODES = (CATCHING_UP, LIVE, BATCHES, FAILED)
 
 @dataclass(frozen=True)
 class Survey:
-    """What waits to be processed, and what can't be any more."""
+    """What waits to be processed, by topic, and what can't be any more; where the topics begin and end."""
 
-    waiting: int
-    lost: int
+    waiting_by_topic: Mapping[str, int]
+    gap: bool
+    bounds: Bounds
+
+    @property
+    def waiting(self) -> int:
+        """What waits in all topics."""
+        return sum(self.waiting_by_topic.values())
 
     @property
     def behind(self) -> bool:
-        """Whether to catch up first; also where records are gone: real-time mode would wait for them in silence."""
-        return self.waiting > MANY or self.lost > 0
+        """Whether to catch up first; also if records are gone: real-time mode would wait for them in silence."""
+        return self.waiting > MANY or self.gap
 
 
 @dataclass(frozen=True)
 class Task:
     """What a query is to do.
 
-    `writer` gives the query for a mode, ready to be started. `live` is the mode that it runs in when it has caught up.
-    `group` is the consumer group for lag tools, `partitions` those of each topic, `starts` the offsets that it began at
-    where those were not the earliest. `building`: it must catch up in any
-    case, and says so by `caught_up`, because readers wait for it. `learn` is asked what to do about a failure: True
-    where its cause is removed, and the query may start again at once.
+    `writer` gives the query for a mode and a base of versions, ready to be started. `live` is the mode that it runs in
+    when it has caught up. `group` is the consumer group for lag tools, `partitions` says how many each topic has now,
+    `starts` the offsets that it began at if those were not the earliest. `building`: it catches up in rounds, until it
+    is promoted. `replays` says what may differ when records are read again. `outdated` is told why rows may be stale
+    because tombstones are gone. `durable` returns when what was reported is safe. `learn` is asked what to do about a
+    failure: True where its cause is removed, and the query may start again at once.
     """
 
     name: str
     subject: str
-    writer: Callable[[str], DataStreamWriter]
+    writer: Callable[[str, int], DataStreamWriter]
     live: str
     batch_seconds: float
     servers: str
     group: str
-    partitions: Mapping[str, int]
+    partitions: Callable[[], Mapping[str, int]]
     starts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     building: bool = False
-    caught_up: Callable[[], None] = lambda: None
+    replays: Replays = field(default_factory=Replays)
+    outdated: Callable[[str], None] = lambda _: None
+    durable: Callable[[], None] = lambda: None
     learn: Callable[[str], bool] = lambda _: False
 
 
@@ -91,20 +105,34 @@ class Query:
         self.task = task
         self.restarts = 0
         self.progress = replace(progress, mode="")
+        # A build that waits: it has read what was there, and nobody has asked it to go on.
+        self.resting = False
+        self.building = task.building
+        self.waiting = 0
         self._group = Group(task.servers, task.group)
         self._report = report
         self._query: StreamingQuery | None = None
-        self._building = task.building
+        self._ran = progress.mode
+        self._begun = False
         self._failure: str | None = None
         self._failures = 0
         self._start_at = 0.0
         self._batch_began = 0.0
+        self._round_began = 0.0
         self._backoff = _FIRST_BACKOFF
+        # Ends of the topics at a time in ms, to be reached.
+        self._mark: tuple[Bounds, int] | None = None
+        self._mark_at = 0.0
 
     @property
     def started(self) -> bool:
         """Whether the query has been started, or waits to be started again after a failure."""
-        return self._query is not None or self._failure is not None
+        return self._begun or self._failure is not None
+
+    @property
+    def running(self) -> bool:
+        """Whether Spark runs it now."""
+        return self._query is not None
 
     @property
     def live(self) -> bool:
@@ -115,19 +143,63 @@ class Query:
         """Start the query where it is due, report finished batches, switch modes, notice a failure."""
         try:
             if self._query is None:
-                if time.monotonic() >= self._start_at:
+                if not self.resting and time.monotonic() >= self._start_at:
                     self._start()
                 return
             ended = not self._query.isActive
             advanced = self._take_progress(self._query)
             if ended:
                 self._end(self._query)
-            elif advanced and self.progress.mode == LIVE and self._fallen_behind():
+            elif advanced and self._fallen_behind() and self.progress.mode == LIVE:
                 log.warning("%s: has fallen behind, and catches up in micro-batches", self.task.subject)
-                self._query.stop()
-                self._query = None
+                self._pause()
         except (PySparkException, Unreachable) as error:
             self._fail(str(error))
+
+    @property
+    def failed(self) -> bool:
+        """Whether it waits to be started again after a failure."""
+        return self._query is None and self._failure is not None
+
+    def rest(self) -> None:
+        """Stop until `go_on`; what the open batch has read is repeated then."""
+        if not self.resting:
+            if self._query is not None:
+                self._take_progress(self._query)
+            self._pause()
+            self.resting = True
+
+    def go_on(self) -> None:
+        """Read on: a query that rests, or one more round of a build."""
+        self.resting = False
+
+    def promote(self) -> None:
+        """A build takes the place of the one that was served: from now on it runs as any other query."""
+        self.building = self.resting = False
+
+    def reported_by(self, report: Callable[[Progress], None], group: str) -> None:
+        """Report elsewhere from now on, and note offsets in another consumer group."""
+        self._report = report
+        self._group.close()
+        self._group = Group(self.task.servers, group)
+        self._report(self.progress)
+
+    def again(self, why: str) -> None:
+        """Have a running query started again, so that it takes in what has changed."""
+        if self._query is not None:
+            log.info("%s: starts again, because %s", self.task.subject, why)
+            self._take_progress(self._query)
+            self._pause()
+
+    def degrade(self, reasons: Sequence[str]) -> None:
+        """Tell why some rows may be stale; nothing if they are not."""
+        if tuple(self.progress.degraded) != tuple(reasons):
+            self._tell(replace(self.progress, degraded=tuple(reasons)))
+
+    def _pause(self) -> None:
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
 
     def reasons(self) -> list[str]:
         """Why the query is not current; empty where it is."""
@@ -137,8 +209,10 @@ class Query:
             if self._failures >= _POISONED:
                 again = f"has failed {self._failures} times in a row: correct its declaration or its data"
             return [f"{subject}: failed and {again}: {self._failure}"]
-        if self.progress.mode == CATCHING_UP:
+        if self.progress.mode == CATCHING_UP or self.building:
             return [f"{subject}: is catching up"]
+        if self.resting:
+            return [f"{subject}: is about to hand over to its next generation"]
         if self._query is None:
             return [f"{subject}: is starting"]
         if self.progress.mode == LIVE and not self._query.status["isTriggerActive"]:
@@ -164,14 +238,39 @@ class Query:
     def _start(self) -> None:
         """Start in the mode that the backlog asks for."""
         survey = self._survey()
-        behind = self._building or (survey.behind and self.task.live == LIVE)
+        differs = self._prepare(survey)
+        behind = self.building or ((survey.behind or differs) and self.task.live == LIVE)
         mode = CATCHING_UP if behind else self.task.live
-        self._query = self.task.writer(mode).start()
-        self._batch_began = time.monotonic()
+        self._query = self.task.writer(mode, self.progress.base).start()
+        self._batch_began = self._round_began = time.monotonic()
         self._failure = None
+        self._begun = True
+        self._ran = mode
         generation = self.progress.generation
         log.info("%s: generation %d is %s, %d records behind", self.task.subject, generation, mode, survey.waiting)
         self._tell(replace(self.progress, mode=mode))
+
+    def _prepare(self, survey: Survey) -> bool:
+        """See that what is read again does no harm; True if it may differ from what was served."""
+        replays, progress = self.task.replays, self.progress
+        if not progress.offsets:
+            # Where the first batch begins: should it be cut off, what is missing from it then can be told.
+            firsts = {t: {str(p): first for p, (first, _) in of.items()} for t, of in survey.bounds.items()}
+            begun = {t: {**of, **self.task.starts.get(t, {})} for t, of in firsts.items()}
+            # Spark's own spelling of the earliest.
+            offsets = {t: {p: at if at >= 0 else firsts[t][p] for p, at in of.items()} for t, of in begun.items()}
+            self._tell(replace(progress, offsets=offsets))
+            return False
+        if why := replays.outdated(progress.as_of, survey.waiting_by_topic, _milliseconds()):
+            self.task.outdated(why)
+        cut = self.task.live == LIVE and self._ran in (LIVE, FAILED)
+        differs = replays.differ(waiting=survey.waiting_by_topic, cut=cut)
+        if differs:
+            self._tell(replace(self.progress, base=raised(self.progress.base, survey.bounds)))
+        if self.progress.base:
+            # Rows with a base may be written as soon as it is safe, and not before.
+            self.task.durable()
+        return differs
 
     def _end(self, query: StreamingQuery) -> None:
         """A query that has caught up ends by itself; any other end is a failure."""
@@ -179,12 +278,19 @@ class Query:
         self._query = None
         if error is not None or self.progress.mode != CATCHING_UP:
             self._fail(str(error) if error is not None else "the query ended")
-        elif self._building:
-            self.task.caught_up()
-            self._building = False
+        elif self.building:
+            self.waiting = self._survey().waiting
+            self.resting = True
+
+    @property
+    def near(self) -> bool:
+        """Whether a build that rests is about to be complete: what is left takes a moment."""
+        return self.resting and (self.waiting <= MANY or time.monotonic() - self._round_began < _SHORT_ROUND)
 
     def _fallen_behind(self) -> bool:
         """Whether a live query should catch up; a broker that does not answer now is asked after the next batch."""
+        if self.progress.mode != LIVE and time.monotonic() < self._mark_at:
+            return False
         try:
             return self._survey().behind
         except Unreachable as error:
@@ -193,22 +299,36 @@ class Query:
 
     def _survey(self) -> Survey:
         """Compare what is processed with what the topics hold; records that are gone are told loudly, once."""
+        now = _milliseconds()
         processed = self.progress.processed
-        bounds = self._group.bounds(self.task.partitions)
-        survey = Survey(backlog(processed, bounds), lost(processed, bounds))
-        if survey.lost:
-            log.error(
-                "%s: %d records were removed from %s by retention before they were read, and are missing here",
-                self.task.subject,
-                survey.lost,
-                ", ".join(bounds),
-            )
-            offsets = {
-                topic: {str(p): max(first, processed.get(topic, {}).get(p, first)) for p, (first, _) in of.items()}
-                for topic, of in bounds.items()
-            }
-            self._tell(replace(self.progress, lost=self.progress.lost + survey.lost, offsets=offsets))
-        return survey
+        bounds = self._group.bounds(self.task.partitions())
+        if self._mark is None or reached(processed, self._mark[0]):
+            as_of = self._mark[1] if self._mark is not None else now if reached(processed, bounds) else 0
+            if processed and as_of > self.progress.as_of:
+                self._tell(replace(self.progress, as_of=as_of))
+            self._mark = (bounds, now)
+        self._mark_at = time.monotonic() + _MARK_EVERY
+        if gone := lost(processed, bounds):
+            self._tell_lost(gone, bounds)
+        gap = self.progress.gap > self.progress.batch
+        return Survey(waiting(processed, bounds), gap, bounds)
+
+    def _tell_lost(self, gone: int, bounds: Bounds) -> None:
+        processed, progress = self.progress.processed, self.progress
+        log.error(
+            "%s: %d records were removed from %s by retention before they were read, and are missing here",
+            self.task.subject,
+            gone,
+            ", ".join(bounds),
+        )
+        offsets = {
+            topic: {str(p): max(first, processed.get(topic, {}).get(p, first)) for p, (first, _) in of.items()}
+            for topic, of in bounds.items()
+        }
+        # Rows that have absorbed them were served with versions that are not reached again.
+        base = raised(progress.base, bounds) if self.task.replays.accumulates else progress.base
+        told = replace(progress, lost=progress.lost + gone, offsets=offsets, base=base, gap=progress.batch + 1)
+        self._tell(told)
 
     def _fail(self, text: str) -> None:
         if self._query is not None:
@@ -257,6 +377,10 @@ class Query:
         return True
 
 
+def _milliseconds() -> int:
+    return int(time.time() * 1000)
+
+
 def _with_batch(progress: Progress, batch: StreamingQueryProgress, name: str) -> Progress:
     """The totals with one more batch; what is observed has the query's name, with a suffix for all but the first."""
     inputs, skipped = progress.inputs, dict(progress.skipped)
@@ -276,4 +400,15 @@ def _with_batch(progress: Progress, batch: StreamingQueryProgress, name: str) ->
             offsets.update(json.loads(source.endOffset))
     # A crash just after the end of a batch takes its report away; the query goes on with the next one.
     unseen = progress.unseen + (batch.batchId > progress.batch + 1)
-    return replace(progress, batch=batch.batchId, inputs=inputs, skipped=skipped, offsets=offsets, unseen=unseen)
+    totals = replace(progress, batch=batch.batchId, inputs=inputs, skipped=skipped, offsets=offsets, unseen=unseen)
+    return replace(totals, state=_state(batch.stateOperators))
+
+
+def _state(operators: Sequence[StateOperatorProgress]) -> dict[str, dict[str, int]]:
+    """The bytes of a query's state, by what it is for."""
+    found: dict[str, dict[str, int]] = {}
+    for operator in operators:
+        part = found.setdefault("dedupe" if operator.operatorName.startswith("dedupe") else "rows", {})
+        part["disk"] = part.get("disk", 0) + operator.customMetrics.get("rocksdbSstFileSize", 0)
+        part["memory"] = part.get("memory", 0) + operator.memoryUsedBytes
+    return found

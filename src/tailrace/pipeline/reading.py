@@ -1,15 +1,15 @@
 """Readings: what a view or feed is computed from, ready to be read from Kafka.
 
 A topic gives events. A table gives the latest value per record key. A view gives its rows: its changelog is read as a
-table whose value is the row and whose order is that of generation and version, because a replay puts older versions at
-newer offsets.
+table whose value is the row and whose order is that of versions, because a replay puts older versions at newer offsets.
+Of a view, one generation is read: the one that a build was made for.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -35,12 +35,16 @@ RowTypes = Mapping[str, tuple[CatalogColumn, ...]]
 class Reading:
     """One source: the Kafka topic with its steps, and, for a table, the columns that its record key becomes.
 
-    `ranked` holds the types of the key columns where the topic is the changelog of a view.
+    `ranked` holds the types of the key columns if the topic is the changelog of a view, and `generation` is the build
+    of that view to read; all of them if it is None. `spread` is 0 as long as the records of a key are in one
+    partition; after partitions were added to the topic, it is how many there are.
     """
 
     topic: Topic
     key: tuple[str, ...] = ()
     ranked: tuple[CatalogColumn, ...] = ()
+    generation: int | None = None
+    spread: int = 0
 
     @property
     def is_table(self) -> bool:
@@ -48,9 +52,27 @@ class Reading:
         return bool(self.key)
 
 
-def readings(output: View | Feed, types: RowTypes, registered: Registered | None = None) -> list[tuple[str, Reading]]:
-    """The sources of a view or feed, by the names that it gives them."""
-    return [(alias, reading(source, types, registered, output.name)) for alias, source in output.sources]
+@dataclass(frozen=True)
+class Ground:
+    """What a build stands on beside its declaration: generations by view, and spreads by topic; see `Reading`."""
+
+    parents: Mapping[str, int] = field(default_factory=dict)
+    spread: Mapping[str, int] = field(default_factory=dict)
+
+
+def readings(
+    output: View | Feed, types: RowTypes, registered: Registered | None = None, ground: Ground | None = None
+) -> list[tuple[str, Reading]]:
+    """The sources of a view or feed, by the names that it gives them; as a build reads them that stands on a ground."""
+    found = []
+    for alias, source in output.sources:
+        one = reading(source, types, registered, output.name)
+        if ground is not None and isinstance(source, Changelog):
+            one = replace(one, generation=ground.parents.get(source.view.name))
+        elif ground is not None:
+            one = replace(one, spread=ground.spread.get(source.name, 0))
+        found.append((alias, one))
+    return found
 
 
 def reading(
@@ -154,10 +176,13 @@ def key_columns(reading: Reading, type: DataType) -> dict[str, Column]:
     return {name: key.getField(name) for name in reading.key}
 
 
-def order(reading: Reading) -> Column:
-    """A number that is higher the newer a value of a key is; starts at 1."""
+def order(reading: Reading, here: Column) -> Column:
+    """A number that is higher the newer a value of a key is, among those of its partition; starts at 1.
+
+    here: whether the record holds a value.
+    """
     if not reading.ranked:
         return F.col("_offset") + 1
-    # Versions of one generation stay below 2^40; generations come before them.
-    generation, version = (F.col(HEADERS).getItem(name).cast("bigint") for name in ("g", "v"))
-    return F.coalesce(generation * F.lit(1 << 40) + version, F.lit(0)) + 1
+    # Of one version, a row stands above a tombstone; see `Change.rank`.
+    version = F.coalesce(F.col(HEADERS).getItem("v").cast("bigint"), F.lit(0))
+    return version * 2 + here.cast("int") + 1

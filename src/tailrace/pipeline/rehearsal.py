@@ -54,7 +54,8 @@ class Rehearsal:
             self._query = None
 
     def _start(self, build: Build) -> None:
-        rehearsed = Build(build.output, 0, self._scratch / f"rehearsal-{build.output.name}")
+        checkpoint = self._scratch / f"rehearsal-{build.output.name}"
+        rehearsed = Build(build.output, 0, checkpoint, ground=build.ground, partitions=build.partitions)
         writer = changelog_writer(self._session, rehearsed, self._reach, rehearsal=True)
         self._query = real_time(writer, self._reach.batch_seconds).start()
 

@@ -2,11 +2,15 @@
 
 Every frame of rows has the key columns, the view's columns, and, under names that no user's column can have: the
 version, the source timestamp, where a key may be gone whether it holds a row, and where rows expire when they do.
+
+A version rises with what a row has absorbed. For tables it follows from the newest record of each, which compaction
+keeps; for events it counts them. `docs/decisions/0034-versions.md` says why a replay never falls behind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,7 +18,7 @@ from pyspark.sql import functions as F
 from tailrace import durations
 from tailrace.pipeline.conflation import conflated
 from tailrace.pipeline.decoding import TIMESTAMP
-from tailrace.pipeline.events import KEPT, ORDER
+from tailrace.pipeline.events import KEPT, ORDER, USABLE
 from tailrace.pipeline.reading import Reading
 from tailrace.topics import WithColumns
 from tailrace.views import LATEST, WINDOW_END, WINDOW_START, Feed, View, Window
@@ -65,6 +69,24 @@ def latest_keyed(events: DataFrame, view: View) -> DataFrame:
     return events.select(*view.key, *columns, (F.col("_offset") + 1).alias(VERSION), TIMESTAMP)
 
 
+def latest_spread(values: DataFrame, view: View, partitions: int, *, batches: bool = False) -> DataFrame:
+    """The newest value per key of a topic whose keys have moved to other partitions: see `_Newest`."""
+    columns = one_event(values, view)
+    row = F.struct(*([column.alias(name) for name, column in columns] or [F.lit(True).alias("_here")]))
+    if KEPT in values.columns:
+        row, order, usable = F.when(F.col(KEPT), row), F.col(ORDER), F.col(USABLE)
+    else:
+        order, usable = F.col("_offset") + 1, F.lit(True)
+    tagged = values.select(*view.key, *_tags(_ROW, row, order, usable, spread=True))
+    if batches:
+        tagged = _conflated_table(tagged, view, _ROW)
+    newest = _Newest(_ROW, partitions)
+    found = tagged.groupBy(*view.key).agg(*newest.aggregates(), F.max(TIMESTAMP).alias(TIMESTAMP))
+    found = found.select(*view.key, newest.value().alias(_ROW), newest.version().alias(VERSION), TIMESTAMP)
+    shown = [F.col(_ROW).getField(name).alias(name) for name, _ in columns]
+    return found.select(*view.key, *shown, VERSION, TIMESTAMP, F.col(_ROW).isNotNull().alias(PRESENT))
+
+
 def latest_event(events: DataFrame, view: View, *, batches: bool = False) -> DataFrame:
     """The newest event per key by timestamp; events of one key may come from several partitions."""
     columns = one_event(events, view)
@@ -97,41 +119,122 @@ def keyed_by_record(view: View, reading: Reading) -> bool:
     return found is not None and found.strip() == "_key" and reading.topic.key_format == "string"
 
 
-def join(tables: Sequence[tuple[str, DataFrame, tuple[str, ...]]], view: View, *, batches: bool = False) -> DataFrame:
-    """One row per key that the tables have, as `how` says; each table is (name, values, its key columns).
+@dataclass(frozen=True)
+class JoinedTable:
+    """One table of a join: its name there, its values and key columns; for `spread` see `Reading`."""
 
-    The tables are put under each other, and per key the newest value of each is kept.
+    alias: str
+    values: DataFrame
+    key: tuple[str, ...]
+    spread: int = 0
+
+
+def join(tables: Sequence[JoinedTable], view: View, *, batches: bool = False) -> DataFrame:
+    """One row per key that the tables have, as `how` says.
+
+    The tables are put under each other, and per key the newest value of each is kept. The version adds up how new
+    these are: it rises with each record, and is the same however many others were read before.
     """
-    first, *others = (_tagged(alias, values, key, view, batches=batches) for alias, values, key in tables)
+    first, *others = (_tagged(table, view, batches=batches) for table in tables)
     tagged = first
     for other in others:
         tagged = tagged.unionByName(other, allowMissingColumns=True)
-    names = [alias for alias, _, _ in tables]
-    newest = [F.max_by(alias, _order(alias)).alias(alias) for alias in names]
-    seen = [F.max(_seen(alias)).alias(_seen(alias)) for alias in names]
-    grouped = tagged.groupBy(*view.key).agg(*newest, *seen, *_summed())
-    # A key that never had a row needs no tombstone.
-    had = _holds(view.how, [F.col(_seen(alias)) for alias in names])
+    names = [table.alias for table in tables]
+    newest = [_Newest(table.alias, table.spread) for table in tables]
+    aggregates = [column for one in newest for column in one.aggregates()]
+    grouped = tagged.groupBy(*view.key).agg(*aggregates, F.max(TIMESTAMP).alias(TIMESTAMP))
+    # A key that can't have had a row needs no tombstone. One that a table has a record of may have had a value there:
+    # the record before may have been compacted away since.
+    had = _holds(view.how, [one.seen() for one in newest])
+    version = newest[0].version()
+    for one in newest[1:]:
+        version = version + one.version()
+    found = grouped.where(had).select(
+        *view.key, *(one.value().alias(one.name) for one in newest), version.alias(VERSION), TIMESTAMP
+    )
     present = _holds(view.how, [F.col(alias).isNotNull() for alias in names])
-    columns = [column.alias(name) for name, column in joined(grouped, view, names)]
-    return grouped.where(had).select(*view.key, *columns, VERSION, TIMESTAMP, present.alias(PRESENT))
+    columns = [column.alias(name) for name, column in joined(found, view, names)]
+    return found.select(*view.key, *columns, VERSION, TIMESTAMP, present.alias(PRESENT))
 
 
-def _tagged(alias: str, values: DataFrame, key: tuple[str, ...], view: View, *, batches: bool) -> DataFrame:
+def _tagged(table: JoinedTable, view: View, *, batches: bool) -> DataFrame:
+    alias, values, key = table.alias, table.values, table.key
     fields = [F.col(name) for name in value_columns(values, key)] or [F.lit(True).alias("_here")]
+    value = F.when(F.col(KEPT), F.struct(*fields))
     tagged = values.select(
         *(F.col(own).alias(name) for own, name in zip(key, view.key, strict=True)),
-        F.when(F.col(KEPT), F.struct(*fields)).alias(alias),
-        F.col(ORDER).alias(_order(alias)),
-        F.col(KEPT).alias(_seen(alias)),
-        TIMESTAMP,
-        _one(),
+        *_tags(alias, value, F.col(ORDER), F.col(USABLE), spread=table.spread > 0),
     )
-    if not batches:
-        return tagged
-    # A value that is gone again in the same batch may have been a row before: a batch that is repeated must retract it.
-    highest = [TIMESTAMP, _seen(alias)]
-    return conflated(tagged, view.key, order=[F.col(_order(alias))], count=_COUNT, highest=highest)
+    return _conflated_table(tagged, view, alias) if batches else tagged
+
+
+def _tags(name: str, value: Column, order: Column, usable: Column, *, spread: bool) -> list[Column]:
+    """A value of a table, and how new it is: a record that can't be used counts for the version alone."""
+    return [
+        value.alias(name),
+        F.when(usable, order).otherwise(F.lit(0)).alias(_order(name)),
+        order.alias(_number(name)),
+        *([F.col("_partition").alias(_at(name))] if spread else []),
+        F.col(TIMESTAMP),
+        _one(),
+    ]
+
+
+def _conflated_table(tagged: DataFrame, view: View, name: str) -> DataFrame:
+    """Of the values of a key that a task has, the newest; a task reads one partition."""
+    highest = [TIMESTAMP, _number(name)]
+    return conflated(tagged, view.key, order=[F.col(_order(name))], count=_COUNT, highest=highest)
+
+
+class _Newest:
+    """The newest value of a key in one table, as aggregates and what is made of them.
+
+    In one partition, offsets say which value is the newest. Once keys have moved to other partitions, a key has a
+    newest value in each partition, and the one with the latest timestamp counts: the order of a producer's records.
+    Each partition has an aggregate of its own, so that the result does not depend on which is read first.
+    """
+
+    def __init__(self, name: str, spread: int) -> None:
+        self.name = name
+        self._places = [f"{name}__{number}" for number in range(spread)]
+
+    def aggregates(self) -> list[Column]:
+        order, number = F.col(_order(self.name)), F.col(_number(self.name))
+        if not self._places:
+            return [F.max_by(self.name, order).alias(self.name), F.max(number).alias(_number(self.name))]
+        found = []
+        for partition, place in enumerate(self._places):
+            here = F.col(_at(self.name)) == partition
+            dated = F.struct(F.col(self.name).alias("value"), F.unix_micros(TIMESTAMP).alias("time"))
+            found.append(F.max_by(dated, F.when(here & (order > 0), order)).alias(place))
+            found.append(F.max(F.when(here, number)).alias(_number(place)))
+        return found
+
+    def value(self) -> Column:
+        if not self._places:
+            return F.col(self.name)
+        dated = [F.when(F.col(place).isNotNull(), _dated(place, n)) for n, place in enumerate(self._places)]
+        newest = (F.greatest(*dated) if len(dated) > 1 else dated[0]).getField("number")
+        found = F.when(newest == 0, F.col(self._places[0]).getField("value"))
+        for number, place in enumerate(self._places[1:], 1):
+            found = found.when(newest == number, F.col(place).getField("value"))
+        return found
+
+    def version(self) -> Column:
+        """The sum of the newest records' numbers: it rises with each record that is read."""
+        names = self._places or [self.name]
+        found = F.coalesce(F.col(_number(names[0])), F.lit(0))
+        for name in names[1:]:
+            found = found + F.coalesce(F.col(_number(name)), F.lit(0))
+        return found
+
+    def seen(self) -> Column:
+        """Whether the table has, or had, a record of the key."""
+        return self.version() > 0
+
+
+def _dated(place: str, number: int) -> Column:
+    return F.struct(F.col(place).getField("time").alias("time"), F.lit(number).alias("number"))
 
 
 def joined(grouped: DataFrame, view: View, names: Sequence[str]) -> list[tuple[str, Column]]:
@@ -195,8 +298,15 @@ def _holds(how: str, conditions: list[Column]) -> Column:
 
 
 def _order(alias: str) -> str:
+    """The column that says which value is the newest."""
     return f"__order_{alias}"
 
 
-def _seen(alias: str) -> str:
-    return f"__seen_{alias}"
+def _number(alias: str) -> str:
+    """The column that says how new a record is, also one without a value that can be used."""
+    return f"__number_{alias}"
+
+
+def _at(alias: str) -> str:
+    """The column that says which partition a value comes from."""
+    return f"__at_{alias}"

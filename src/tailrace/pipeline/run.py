@@ -25,6 +25,7 @@ from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.topics import TopicOnBroker, Topics
 from tailrace.pipeline import memory
 from tailrace.pipeline.analysis import Analysis
+from tailrace.pipeline.checkpoint_place import checkpoint_directory
 from tailrace.pipeline.counters import Counters
 from tailrace.pipeline.definitions import same_but_texts
 from tailrace.pipeline.lock import CheckpointLock
@@ -43,6 +44,8 @@ SCRATCH = ".scratch"
 _WATCH_EVERY = 1.0
 _SHORTEST_BATCH = 5
 _LONGEST_STOP = 7.0
+# On this machine a slot costs nothing before a task is in it: these are for partitions that are added to topics.
+_SPARE_SLOTS = 16
 
 
 def run(app: App, settings: Settings) -> int:
@@ -55,7 +58,7 @@ def run(app: App, settings: Settings) -> int:
             f"--batch-interval: expected at least {_SHORTEST_BATCH} s, because nothing flows for some tenths of a "
             f"second between two batches, got {settings.text('batch-interval')!r}"
         )
-    checkpoints = Path(settings.text("checkpoints")).absolute()
+    checkpoints = checkpoint_directory(settings)
     lock = CheckpointLock(checkpoints)
     scratch = checkpoints / SCRATCH
     # What a pipeline that was killed has left there.
@@ -67,9 +70,10 @@ def run(app: App, settings: Settings) -> int:
     state = settings.number("state-partitions")
     longest = topics.lengths([name for name in read_topics(app) if name in found])
     master = settings.text("spark-master")
+    needed = all_slots(app, {}, partitions, settings.number("partitions"), state)
     session = start_session(
         app.name,
-        slots=all_slots(app, {}, partitions, settings.number("partitions"), state),
+        slots=needed + (0 if master else max(_SPARE_SLOTS, needed)),
         state_partitions=state,
         jars=jars.ensure("spark", _directory(settings)),
         scratch=scratch,

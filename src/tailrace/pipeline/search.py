@@ -42,7 +42,7 @@ class Place:
     """Where a search is at home: its topic, and the consumer group that lag tools see it by."""
 
     topic: str
-    partitions: int
+    partitions: Callable[[], int]
     servers: str
     group: str
 
@@ -112,7 +112,7 @@ class Search:
 
     def _look(self) -> None:
         topic = self._place.topic
-        bounds = self._group.bounds({topic: self._place.partitions})[topic]
+        bounds = self._group.bounds({topic: self._place.partitions()})[topic]
         before = self.progress.processed.get(topic, {})
         searched = {p: max(first, min(before.get(p, 0), end)) for p, (first, end) in bounds.items()}
         ends = {p: end for p, (_, end) in bounds.items()}

@@ -41,6 +41,8 @@ SETTINGS = {
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     # Counting the rows of the state reads each key once more before it is written.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # Without it, buffers and caches grow with each view, partition and key. All views share it; see `memory.py`.
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     # The shuffle hands a row that comes alone on at once, and others after a millisecond instead of 50.
     "spark.shuffle.manager.incremental": "tailrace.Shuffle",
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
@@ -114,6 +116,7 @@ def start_session(
     classes = _directory_for_classes(scratch)
     if not master:
         conf.set("spark.memory.offHeap.size", f"{memory.sorting}m")
+        conf.set("spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB", str(memory.state))
         if not heap_is_chosen(os.environ):
             conf.set("spark.driver.memory", f"{memory.heap}m")
     if scratch is not None:
@@ -156,12 +159,21 @@ def _require_slots(session: SparkSession, slots: int, master: str) -> None:
     while (found := session.sparkContext.defaultParallelism) < slots:
         if time.monotonic() > deadline:
             session.stop()
-            raise TooFewSlots(
-                f"expected {slots} task slots on {master}, because real-time mode keeps a task running per source and "
-                f"state partition of every view, got {found}: give the cluster more cores, set fewer "
-                '--state-partitions, or declare views with mode="micro-batch"; `tailrace check` says what each needs'
-            )
+            raise TooFewSlots(too_few_slots(slots, found, master))
         time.sleep(0.2)
+
+
+def too_few_slots(needed: int, found: int, master: str) -> str:
+    """What is said if the queries of an app need more task slots than there are."""
+    remedy = (
+        'give the cluster more cores, set fewer --state-partitions, or declare views with mode="micro-batch"; '
+        "`tailrace check` says what each needs"
+    )
+    return (
+        f"expected {needed} task slots on {master or 'this machine'}, because real-time mode keeps a task running per "
+        f"source and state partition of every view, got {found}: "
+        + (remedy if master else "start the pipeline again: it takes as many as its topics have partitions")
+    )
 
 
 def ended(pid: int, code: int) -> str:

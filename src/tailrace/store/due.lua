@@ -3,14 +3,15 @@
 -- KEYS  position, rows, expiries
 -- ARGV  lineage, the time in ms since 1970, at most how many
 --
--- Returns key, "generation version", key, "generation version", … in the order of expiry.
+-- Returns {"due", key, "generation version", key, "generation version", …} in the order of expiry, or {"moved", ''} if
+-- Redis has no position of this lineage.
 
 local position, rows, expiries = KEYS[1], KEYS[2], KEYS[3]
-if redis.call('HGET', position, 'lineage') ~= ARGV[1] then return {} end
+if redis.call('HGET', position, 'lineage') ~= ARGV[1] then return {'moved', ''} end
 local keys = redis.call('ZRANGEBYSCORE', expiries, '-inf', ARGV[2], 'LIMIT', 0, ARGV[3])
-if #keys == 0 then return {} end
+if #keys == 0 then return {'due'} end
 local held = redis.call('HMGET', rows, unpack(keys))
-local found = {}
+local found = {'due'}
 for n = 1, #keys do
   if held[n] then
     found[#found + 1] = keys[n]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.store.writer import Writer
+from tailrace.store.writer import Moved, Writer, moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,14 @@ class Expiries:
         self._writer = writer
         self._due = writer.script("due")
 
-    def due(self, view: str, partition: int, lineage: str, now: int, most: int) -> list[Due]:
-        """Rows whose time, in ms since 1970, has come: those that expired first, `most` of them."""
+    def due(self, view: str, partition: int, lineage: str, now: int, most: int) -> list[Due] | Moved:
+        """Rows whose time, in ms since 1970, has come: those that expired first, `most` of them.
+
+        Moved if the store has no position of the lineage.
+        """
         keys = self._writer.keys(view, partition)
         args: list[Any] = [lineage, now, most]
         found = cast(list[bytes], self._due(keys=[keys.position, keys.rows, keys.expiries], args=args))
-        return [Due(key, *map(int, rank.split())) for key, rank in zip(found[::2], found[1::2], strict=True)]
+        if found[0] == b"moved":
+            return moved(found[1])
+        return [Due(key, *map(int, rank.split())) for key, rank in zip(found[1::2], found[2::2], strict=True)]

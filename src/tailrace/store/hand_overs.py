@@ -45,32 +45,38 @@ class HandOvers:
             return Served()
         return Waiting() if result[0] == b"waiting" else moved(result[1])
 
-    def abandon(self, view: str, partition: int, lineage: str, generation: int, given_up: int) -> bool:
-        """Give up the rows kept back for a build; False where there are none beside the generation that is served."""
+    def abandon(self, view: str, partition: int, lineage: str, generation: int, given_up: int) -> bool | Moved:
+        """Give up the rows kept back for a build; False if there are none, Moved if another generation is served."""
         keys = self._writer.keys(view, partition)
         names = [keys.position, keys.next_rows, keys.next_gone, keys.next_expiries]
-        return bool(self._abandon(keys=names, args=[lineage, generation, given_up]))
+        result = cast(list[bytes], self._abandon(keys=names, args=[lineage, generation, given_up]))
+        return moved(result[1]) if result[0] == b"moved" else result[0] == b"abandoned"
 
-    def old_keys(self, view: str, partition: int, lineage: str, generation: int, cursor: int, count: int) -> OldKeys:
+    def old_keys(
+        self, view: str, partition: int, lineage: str, generation: int, cursor: int, count: int
+    ) -> OldKeys | Moved:
         """About `count` keys of earlier builds, from a cursor on; the cursor is 0 again after the last.
 
-        None where the store does not serve this generation, whole, at the moment at which it is asked: a row that is
-        missing from it then says nothing.
+        Moved if the store does not serve this generation at the moment at which it is asked, and no keys if it is not
+        whole: a row that is missing from it then says nothing.
         """
         names = self._writer.keys(view, partition)
         with self._writer.at(names.position) as redis:
             scanned = redis.hscan(cast(str, names.old_rows), cursor, count=count)
             cursor, keys = scanned[0], cast(list[bytes], list(scanned[1]))
-            if not keys:
-                return OldKeys([], [], cursor)
             pipeline = redis.pipeline(transaction=True)
             pipeline.hmget(cast(str, names.position), FIELDS)
-            pipeline.hmget(cast(str, names.rows), cast(list[str], keys))
-            pipeline.hmget(cast(str, names.gone), cast(list[str], keys))
-            position, rows, gone = cast(list[list[Any]], pipeline.execute())
+            for held in (names.rows, names.gone) if keys else ():
+                pipeline.hmget(cast(str, held), cast(list[str], keys))
+            position, *held_rows = cast(list[list[Any]], pipeline.execute())
         found = stored(position, lineage)
-        if not found.whole or found.generation != generation:
+        if found.generation != generation:
+            return Moved(found.offset)
+        if not keys:
+            return OldKeys([], [], cursor)
+        if not found.whole:
             return OldKeys([], [], 0)
+        rows, gone = held_rows
         vanished = [key for key, row, tomb in zip(keys, rows, gone, strict=True) if row is None and tomb is None]
         return OldKeys(keys, vanished, cursor)
 

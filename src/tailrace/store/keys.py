@@ -4,6 +4,7 @@ All keys of one changelog partition share the hash tag `{view:partition}`, so th
 node of a cluster:
 
     tailrace:movies:catalog                              hash    record key of the catalog topic → JSON
+    tailrace:movies:freshness                            hash    view/materializer → its report: see `freshness`
     tailrace:movies:stream:<id>                          hash    revision, stream; and channel, one message per change
     tailrace:movies:streams                              string  that a gateway looks for streams that Redis has lost
     tailrace:movies:{rating-averages:0}:rows             hash    key → generation version offset timestamp json
@@ -109,6 +110,11 @@ def _stem(prefix: str, view: str, partition: int) -> bytes:
 def catalog_key(prefix: str) -> str:
     """The hash that the catalog topic is copied to; also the channel that says it has changed."""
     return f"{prefix}:catalog"
+
+
+def freshness_key(prefix: str) -> str:
+    """The hash of what materializers report of the views and feeds that they keep in step."""
+    return f"{prefix}:freshness"
 
 
 def stream_key(prefix: str, stream: str) -> bytes:

@@ -4,8 +4,9 @@
 -- ARGV  lineage, generation that is served, the time in ms since 1970, how long tombstones are kept, in ms,
 --       the pipeline's last finished batch, '' where it is not known; then the keys to forget
 --
--- Returns {horizon, when it may move next, in ms since 1970, number of tombstones forgotten}; {} where Redis serves
--- another lineage or generation, or is not whole. The horizon is -1 where nothing was forgotten yet.
+-- Returns {"pruned", horizon, when it may move next, in ms since 1970, number of tombstones forgotten}; {"restoring"} if
+-- the partition is not whole; or {"moved", stored offset} if Redis serves another lineage or generation: the stored offset
+-- is '' if it has no position of this lineage. The horizon is -1 where nothing was forgotten yet.
 --
 -- A mark says how far the partition was at a moment. When a mark has stood for as long as tombstones are kept, every
 -- tombstone up to it is at least as old: the horizon moves there, and the next mark is made. It moves only where two
@@ -18,9 +19,10 @@ local lineage, generation, now, keep, batch = ARGV[1], ARGV[2], tonumber(ARGV[3]
 local FIRST = 6
 
 local stored = redis.call('HMGET', position, 'lineage', 'generation', 'offset', 'target', 'pruned', 'mark')
-if stored[1] ~= lineage or stored[2] ~= generation then return {} end
+if stored[1] ~= lineage then return {'moved', ''} end
+if stored[2] ~= generation then return {'moved', stored[3]} end
 local offset, target = tonumber(stored[3]), tonumber(stored[4])
-if offset < target then return {} end
+if offset < target then return {'restoring'} end
 
 -- Offset, time and batch of the mark.
 local horizon, mark = tonumber(stored[5] or '-1'), {}
@@ -45,4 +47,4 @@ elseif batch and now >= mark[2] + keep and batch >= mark[3] + 2 then
   redis.call('HSET', position, 'mark', string.format('%.0f %.0f %.0f', unpack(mark)))
 end
 if #drop > 0 then redis.call('HDEL', gone, unpack(drop)) end
-return {string.format('%.0f', horizon), string.format('%.0f', (mark[2] or now) + keep), #drop}
+return {'pruned', string.format('%.0f', horizon), string.format('%.0f', (mark[2] or now) + keep), #drop}

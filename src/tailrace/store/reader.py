@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from tailrace.freshness import Report
 from tailrace.store.async_servers import AsyncServers
 from tailrace.store.keys import catalog_key, partition_keys
 from tailrace.store.outages import Unavailable as Unavailable
+from tailrace.store.reports import read_reports
 from tailrace.store.row import Row, unpack
 from tailrace.store.scanning import Scanning
 from tailrace.store.stored import FIELDS, Stored
@@ -82,6 +84,10 @@ class Reader:
         async with self._servers.at(name.encode()) as redis:
             found = await cast(Awaitable[dict[bytes, bytes]], redis.hgetall(name))
         return {key.decode(): value for key, value in found.items()}
+
+    async def reports(self) -> dict[str, list[Report]]:
+        """What materializers say of each view and feed."""
+        return await read_reports(self._servers, self._prefix)
 
     def channel(self, view: str, partition: int, lineage: str, key: bytes) -> bytes:
         """The channel that the changes of one key are published on."""

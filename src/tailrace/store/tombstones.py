@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tailrace.store.row import unpack
-from tailrace.store.writer import Writer
+from tailrace.store.writer import Moved, Writer, moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,18 @@ class Tombstones:
         keep: int,
         batch: int | None,
         keys: Sequence[bytes] = (),
-    ) -> Pruned | None:
+    ) -> Pruned | Moved | None:
         """Move the horizon where it may, and forget those of some keys that stand before where it was.
 
-        `now` is in ms since 1970, `keep` in ms, and `batch` the last that the pipeline has finished. None where the
-        partition does not serve this generation, whole.
+        `now` is in ms since 1970, `keep` in ms, and `batch` the last that the pipeline has finished. Moved if
+        the partition does not serve this generation, and None if it is not whole.
         """
         names = self._writer.keys(view, partition)
         args: list[Any] = [lineage, generation, now, keep, "" if batch is None else batch, *keys]
         found = cast(list[bytes], self._prune(keys=[names.position, names.gone], args=args))
-        return Pruned(*map(int, found)) if found else None
+        if found[0] == b"moved":
+            return moved(found[1])
+        return Pruned(*map(int, found[1:])) if found[0] == b"pruned" else None
 
     def before(self, view: str, partition: int, horizon: int, cursor: int, count: int) -> tuple[list[bytes], int]:
         """Of about `count` keys that are gone, from a cursor on, those up to the horizon; and the next cursor, or 0."""

@@ -129,9 +129,11 @@ class Writer:
         about = [parcel.lineage, parcel.expected, parcel.reached, keys.channel(parcel.lineage, b""), len(packed)]
         return keys.all, [*about, *packed.fields, *packed.expiries]
 
-    def complete(self, view: str, partition: int, lineage: str, offset: int, as_of: int) -> bool:
-        """Note that what was written before a time in ms has this offset at most; False where it is not stored."""
-        return bool(self._as_of(keys=[self.keys(view, partition).position], args=[lineage, offset, as_of]))
+    def complete(self, view: str, partition: int, lineage: str, offset: int, as_of: int) -> Moved | None:
+        """Note that what was written before a time in ms has this offset at most; Moved if it is not stored."""
+        keys, args = [self.keys(view, partition).position], [lineage, offset, as_of]
+        result = cast(list[bytes], self._as_of(keys=keys, args=args))
+        return moved(result[1]) if result[0] == b"moved" else None
 
     def offsets(self, partitions: Sequence[tuple[str, int, str]]) -> list[int | None]:
         """The stored offset of each (view, partition, lineage); None where the store has no position of the lineage."""

@@ -1,0 +1,126 @@
+"""Reporting: every few seconds a materializer says in the store how fresh the views are that it keeps in step.
+
+Nothing depends on it but what people are shown: a report that Redis does not take is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+from uuid import uuid4
+
+from tailrace.freshness import Report, freshness, why_stale
+from tailrace.kafka.changelogs import Partition
+from tailrace.materializer.completing import milliseconds
+from tailrace.materializer.delays import Delays
+from tailrace.store.reports import Reports
+from tailrace.store.writer import Unavailable, Writer
+
+log = logging.getLogger(__name__)
+
+_EVERY = 2.0
+_RETRY_AFTER = 15.0
+# Ends of changelogs are looked at every second: who is as far as that is not behind.
+_PROMPT = 3.0
+
+
+class Read(Protocol):
+    """A partition that is being read, of a view or of a feed."""
+
+    @property
+    def view(self) -> str:
+        """The name of the view or feed."""
+
+    @property
+    def lineage(self) -> str:
+        """Which changelog it is of."""
+
+    @property
+    def generation(self) -> int:
+        """The build that the store serves."""
+
+    @property
+    def partition(self) -> Partition:
+        """The partition of the changelog."""
+
+
+class Waiting:
+    """For how long records of changelogs have waited for the store, decided without I/O.
+
+    An end that is seen at a time is what the store has to reach: once it has, nothing waits that is older than that.
+    """
+
+    def __init__(self) -> None:
+        self._ends: dict[Partition, tuple[int, float]] = {}
+        self._since: dict[Partition, float] = {}
+
+    def seen(self, partition: Partition, stored: int, end: int, now: float) -> None:
+        """A changelog has this end at a time in seconds, and the store has it up to the offset `stored`."""
+        found = self._ends.get(partition)
+        if stored >= end - 1:
+            self._since[partition], self._ends[partition] = now, (end, now)
+        elif found is None or stored >= found[0] - 1:
+            if found is not None:
+                self._since[partition] = found[1]
+            self._ends[partition] = (end, now)
+
+    def seconds(self, partition: Partition, now: float) -> float | None:
+        """How old the oldest record may be that the store lacks; None if that is not known."""
+        since = self._since.get(partition)
+        if since is None:
+            return None
+        return round(now - since, 1) if now - since > _PROMPT else 0.0
+
+    def keep(self, partitions: set[Partition]) -> None:
+        """Forget all but these."""
+        for held in (self._ends, self._since):
+            for partition in held.keys() - partitions:
+                del held[partition]
+
+
+class Reporting:
+    """The reports of one instance."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.delays = Delays()
+        self._reports = Reports(writer)
+        self._waiting = Waiting()
+        self._instance = uuid4().hex[:12]
+        self._due = 0.0
+        self._said: Mapping[str, Report] = {}
+
+    def seen(self, partition: Partition, stored: int, end: int) -> None:
+        """See `Waiting.seen`."""
+        self._waiting.seen(partition, stored, end, time.monotonic())
+
+    def tend(self, partitions: Iterable[Read]) -> None:
+        """Say how fresh the views are that have these open partitions, if it is time; never raises Unavailable."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + _EVERY
+        behind: dict[str, float | None] = {}
+        held = list(partitions)
+        self._waiting.keep({one.partition for one in held})
+        for one in held:
+            self.delays.know(one.view, one.lineage, one.generation)
+            seconds, before = self._waiting.seconds(one.partition, now), behind.get(one.view, 0.0)
+            behind[one.view] = None if seconds is None or before is None else max(seconds, before)
+        self._said = self.delays.reports(behind)
+        try:
+            self._reports.put(self._instance, self._said, milliseconds())
+        except Unavailable as error:
+            # In a cluster the report may be on another server than the rows: these need not wait for it.
+            log.debug("freshness was not reported: %s", error)
+            self._due = now + _RETRY_AFTER
+
+    def degraded(self) -> list[dict[str, str]]:
+        """Which views may be stale because of this instance, and why; any thread may ask."""
+        now = milliseconds()
+        return [
+            {"view": view, "reason": reason}
+            for view, one in self._said.items()
+            for reason in why_stale("", (), freshness([one], one.lineage, one.generation, now))
+        ]

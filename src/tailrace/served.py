@@ -1,0 +1,53 @@
+"""What a view has served of its source topics, as far as that can be told between the ends of two batches. No I/O.
+
+In real time, Spark says how far it is only when a batch ends, once a minute, and rows leave all the time. So the
+timestamps tell meanwhile: of every source partition, the records up to the highest source timestamp in the store count
+as served. That is an estimate. It is too high a number of records behind if the last records gave no row, such as those
+that a step has left out, and too low if one source partition stands still while others move, or if records are older
+than those before them. When a batch ends, its offsets are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from tailrace.kafka.groups import Offsets
+
+Bounds = Mapping[str, Mapping[int, tuple[int, int]]]
+
+_LIVE = "live"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def can_be_estimated(mode: str, built: int, served: int) -> bool:
+    """Whether timestamps tell: a view in another mode may take much older records after newer ones.
+
+    `built` is the generation that the pipeline reports on, `served` the one that the store serves.
+    """
+    return mode == _LIVE and built == served
+
+
+def after(newest: int) -> datetime:
+    """The time of the first records that are later than a timestamp in ms.
+
+    It is half a millisecond later than that, for who turns it into whole milliseconds by way of a float.
+    """
+    return _EPOCH + timedelta(milliseconds=newest + 1, microseconds=500)
+
+
+def estimated(processed: Offsets, later: Offsets, bounds: Bounds) -> dict[str, dict[int, int]]:
+    """Per source partition the offset that is served next.
+
+    `processed` are the offsets of finished batches, `later` the first offsets of later records than the newest in the
+    store: a partition without one has none.
+    """
+    return {
+        topic: {
+            number: max(
+                first, processed.get(topic, {}).get(number, first), min(end, later.get(topic, {}).get(number, end))
+            )
+            for number, (first, end) in partitions.items()
+        }
+        for topic, partitions in bounds.items()
+    }

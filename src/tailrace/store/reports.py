@@ -1,0 +1,68 @@
+"""Reports of materializers in the store: how fresh each view is; see `tailrace.freshness`.
+
+One small hash per app. A report is written every few seconds, so one that is old is of a materializer that has ended:
+who reads passes it over (`freshness`), and who writes removes it in the end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Mapping
+from typing import Any, cast
+
+from tailrace.freshness import FORGOTTEN, Report
+from tailrace.store.async_servers import AsyncServers
+from tailrace.store.keys import freshness_key
+from tailrace.store.writer import Writer
+
+# An app whose materializers have all ended leaves nothing behind.
+_KEPT = 24 * 3600 * 1000
+
+
+class Reports:
+    """The materializer's side, and that of `tailrace status`. Every method raises Unavailable when it fails."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._key = freshness_key(writer.prefix)
+
+    def put(self, instance: str, reports: Mapping[str, Report], now: int) -> None:
+        """Write what an instance says of its views, and remove what others said long before a time in ms."""
+        if not reports:
+            return
+        with self._writer.at(self._key.encode()) as redis:
+            pipeline = redis.pipeline(transaction=True)
+            values: dict[Any, Any] = {f"{view}/{instance}": one.encode() for view, one in reports.items()}
+            pipeline.hset(self._key, mapping=values)
+            pipeline.pexpire(self._key, _KEPT)
+            pipeline.hgetall(self._key)
+            held = cast(dict[bytes, bytes], pipeline.execute()[2])
+            old = [field for field, value in held.items() if _old(value, now)]
+            if old:
+                redis.hdel(self._key, *cast(list[str], old))
+
+    def all(self) -> dict[str, list[Report]]:
+        """Every report, by view."""
+        with self._writer.at(self._key.encode()) as redis:
+            return decoded(cast(dict[bytes, bytes], redis.hgetall(self._key)))
+
+
+async def read_reports(servers: AsyncServers, prefix: str) -> dict[str, list[Report]]:
+    """Every report, by view, for the gateway; raises Unavailable when it fails."""
+    name = freshness_key(prefix)
+    async with servers.at(name.encode()) as redis:
+        return decoded(await cast(Awaitable[dict[bytes, bytes]], redis.hgetall(name)))
+
+
+def decoded(held: Mapping[bytes, bytes]) -> dict[str, list[Report]]:
+    """The reports in the fields of the hash, by view."""
+    found: defaultdict[str, list[Report]] = defaultdict(list)
+    for name, value in held.items():
+        if (report := Report.decode(value)) is not None:
+            found[name.decode().rpartition("/")[0]].append(report)
+    return dict(found)
+
+
+def _old(value: bytes, now: int) -> bool:
+    report = Report.decode(value)
+    return report is None or abs(now - report.at) > FORGOTTEN

@@ -1,0 +1,16 @@
+"""A record that Redis never takes is passed over only if Redis takes the position after it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.materializer.sifting import NotKept, passed
+from tailrace.store.feeds import Taken
+from tailrace.store.writer import Applied, Moved, Rejected
+
+
+def test_what_redis_answers_to_the_position_after_a_record_counts() -> None:
+    assert passed(Applied(0)) is None and passed(Taken(0, 0)) is None
+    assert passed(Moved(7)) == Moved(7)
+    with pytest.raises(NotKept):
+        passed(Rejected("ERR"))
