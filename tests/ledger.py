@@ -72,7 +72,7 @@ class Ledger:
             for record in self.records
             if record.offset >= lost.get(record.topic, {}).get(record.partition, (0, 0))[1]
         ]
-        return set(_FOLDS[kind](_ordered(later)))
+        return set(_FOLDS[kind](ordered(later)))
 
     def history(self, lost: Lost) -> dict[str, list[Record]]:
         """Every record that was not lost, in the order in which a view of the latest values takes them."""
@@ -81,7 +81,7 @@ class Ledger:
             first, end = lost.get(record.topic, {}).get(record.partition, (0, 0))
             if not first <= record.offset < end:
                 kept.append(record)
-        return _ordered(kept)
+        return ordered(kept)
 
     @staticmethod
     def _start(given: Record) -> int:
@@ -97,7 +97,7 @@ class Ledger:
         return delivered
 
 
-def _ordered(records: Iterable[Record]) -> dict[str, list[Record]]:
+def ordered(records: Iterable[Record]) -> dict[str, list[Record]]:
     """By topic; of a key that is in several partitions, the one whose newest record has the latest time comes last."""
     by_topic: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda one: (one.partition, one.offset)):

@@ -16,6 +16,7 @@ import folds
 import histories
 import kinds
 from histories import Record, Send
+from ledger import ordered
 from tailrace import testing
 from tailrace.pipeline.given import rows
 from tailrace.views import REAL_TIME
@@ -88,6 +89,29 @@ def test_a_view_over_tables_holds_what_the_fold_holds(spark: SparkSession, kind:
     @given(histories.rated() if "events" in read else histories.puts(tables=sorted(read)), st.booleans())
     def check(sends: list[Send], batches: bool) -> None:
         agree(kind, folds.OVER_TABLES[kind], sends, read, batches=batches)
+
+    check()
+
+
+@pytest.mark.parametrize("kind", ["last", "recent", "two-outer", "three-left"])
+def test_of_a_key_that_has_moved_the_newest_record_of_each_partition_counts(
+    spark: SparkSession, kind: str, examples: int
+) -> None:
+    """And of these the one with the latest timestamp, whatever the timestamps of records before it."""
+    fold = {**folds.OVER_EVENTS, **folds.OVER_TABLES}[kind]
+    tables = (
+        [] if kind == "last" else sorted(READS.get(kind, {"a", "b"} if kind.startswith("two") else {"a", "b", "c"}))
+    )
+
+    @some(examples)
+    @example(histories.everything(), True)
+    @given(histories.puts(tables=tables) if tables else histories.events(), st.booleans())
+    def check(sends: list[Send], batches: bool) -> None:
+        found = {topic: listed for topic, listed in in_order(sends).items() if topic in (tables or ["events"])}
+        moved = {t: [replace(one, partition=one.offset % 3) for one in listed] for t, listed in found.items()}
+        held = rows(OUTPUTS[kind], given_rows(moved), batches=batches, spread=3)
+        expected = fold(ordered(one for listed in moved.values() for one in listed))
+        assert by_text(held) == by_text(list(expected.values()))
 
     check()
 

@@ -33,10 +33,10 @@ _KAFKA = (
 )
 
 
-def rows(output: View | Feed, given: Given, *, batches: bool = False) -> list[dict[str, Any]]:
-    """See `tailrace.testing.rows`; by the plan of micro-batches, where that is asked for."""
+def rows(output: View | Feed, given: Given, *, batches: bool = False, spread: int = 0) -> list[dict[str, Any]]:
+    """See `tailrace.testing.rows`; by the plan of micro-batches, if that is asked for. For `spread` see `Reading`."""
     _known(output, given)
-    found = changes(_rows(output, given, batches=batches), output.row_key, 1)
+    found = changes(_rows(output, given, batches=batches, spread=spread), output.row_key, 1)
     taken = [(row.key, int(_header(row.headers, "v")), row.value) for row in found.collect()]
     if isinstance(output, Feed):
         return [json.loads(value) for _, _, value in sorted(taken, key=lambda change: change[1])]
@@ -62,10 +62,11 @@ def skipped(output: View | Feed, given: Given) -> dict[str, int]:
     return total
 
 
-def _rows(output: View | Feed, given: Given, *, batches: bool = False) -> DataFrame:
+def _rows(output: View | Feed, given: Given, *, batches: bool = False, spread: int = 0) -> DataFrame:
     sources = []
     for alias, source in output.sources:
-        sources.append(replace(_decoded(source, given), alias=alias))
+        found = _decoded(source, given)
+        sources.append(replace(found, alias=alias, reading=replace(found.reading, spread=spread)))
     return rows_of(output, sources, batches=batches)
 
 

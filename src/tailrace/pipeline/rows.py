@@ -79,7 +79,7 @@ def latest_spread(values: DataFrame, view: View, partitions: int, *, batches: bo
         order, usable = F.col("_offset") + 1, F.lit(True)
     tagged = values.select(*view.key, *_tags(_ROW, row, order, usable, spread=True))
     if batches:
-        tagged = _conflated_table(tagged, view, _ROW)
+        tagged = _conflated_table(tagged, view, _ROW, spread=True)
     newest = _Newest(_ROW, partitions)
     found = tagged.groupBy(*view.key).agg(*newest.aggregates(), F.max(TIMESTAMP).alias(TIMESTAMP))
     found = found.select(*view.key, newest.value().alias(_ROW), newest.version().alias(VERSION), TIMESTAMP)
@@ -165,11 +165,16 @@ def _tagged(table: JoinedTable, view: View, *, batches: bool) -> DataFrame:
         *(F.col(own).alias(name) for own, name in zip(key, view.key, strict=True)),
         *_tags(alias, value, F.col(ORDER), F.col(USABLE), spread=table.spread > 0),
     )
-    return _conflated_table(tagged, view, alias) if batches else tagged
+    return _conflated_table(tagged, view, alias, spread=table.spread > 0) if batches else tagged
 
 
 def _tags(name: str, value: Column, order: Column, usable: Column, *, spread: bool) -> list[Column]:
-    """A value of a table, and how new it is: a record that can't be used counts for the version alone."""
+    """A value of a table, and how new it is: a record that can't be used counts for the version alone.
+
+    If keys have moved, the value goes with its record's own time: rows that are left out may be later than it.
+    """
+    if spread:
+        value = F.struct(value.alias("value"), F.unix_micros(TIMESTAMP).alias("time"))
     return [
         value.alias(name),
         F.when(usable, order).otherwise(F.lit(0)).alias(_order(name)),
@@ -180,10 +185,11 @@ def _tags(name: str, value: Column, order: Column, usable: Column, *, spread: bo
     ]
 
 
-def _conflated_table(tagged: DataFrame, view: View, name: str) -> DataFrame:
-    """Of the values of a key that a task has, the newest; a task reads one partition."""
+def _conflated_table(tagged: DataFrame, view: View, name: str, *, spread: bool) -> DataFrame:
+    """Of the values of a key that a task has, the newest; if keys have moved, that of each partition."""
+    key = [*view.key, _at(name)] if spread else view.key
     highest = [TIMESTAMP, _number(name)]
-    return conflated(tagged, view.key, order=[F.col(_order(name))], count=_COUNT, highest=highest)
+    return conflated(tagged, key, order=[F.col(_order(name))], count=_COUNT, highest=highest)
 
 
 class _Newest:
@@ -205,8 +211,7 @@ class _Newest:
         found = []
         for partition, place in enumerate(self._places):
             here = F.col(_at(self.name)) == partition
-            dated = F.struct(F.col(self.name).alias("value"), F.unix_micros(TIMESTAMP).alias("time"))
-            found.append(F.max_by(dated, F.when(here & (order > 0), order)).alias(place))
+            found.append(F.max_by(self.name, F.when(here & (order > 0), order)).alias(place))
             found.append(F.max(F.when(here, number)).alias(_number(place)))
         return found
 
