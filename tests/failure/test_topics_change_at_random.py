@@ -155,7 +155,9 @@ class World:
         part = self.app.parts.pop("pipeline")
         time.sleep(self.chance.uniform(0, 4))
         children = Path(f"/proc/{part.pid}/task/{part.pid}/children").read_text().split()
-        for victim in [*([part.pid] if self.chance.random() < 0.5 else []), *map(int, children)]:
+        # Just started, it has no JVM yet.
+        driver = [part.pid] if self.chance.random() < 0.5 or not children else []
+        for victim in [*driver, *map(int, children)]:
             os.kill(victim, signal.SIGKILL)
         eventually(lambda: not part.running, "the pipeline ends with its JVM")
         part.kill()
