@@ -18,7 +18,8 @@ import kinds
 from histories import Record, Send
 from ledger import ordered
 from tailrace import testing
-from tailrace.pipeline.given import rows
+from tailrace.pipeline.changelog import changes
+from tailrace.pipeline.given import _rows, rows
 from tailrace.views import REAL_TIME
 
 START = 1_767_225_600_000
@@ -91,6 +92,15 @@ def test_a_view_over_tables_holds_what_the_fold_holds(spark: SparkSession, kind:
         agree(kind, folds.OVER_TABLES[kind], sends, read, batches=batches)
 
     check()
+
+
+@pytest.mark.parametrize(("kind", "spread"), [("two-left", 0), ("two-outer", 3), ("recent", 3)])
+def test_a_record_without_a_key_that_can_not_be_read_is_no_row(spark: SparkSession, kind: str, spread: int) -> None:
+    """A changelog takes no record without a key: one would end the query at each start."""
+    unkeyed = [testing.Record(b"", key=None), testing.Record(b"x" * 9, key=b"k" * 70_000)]
+    given = {"a": [*unkeyed, testing.Record(None, key=b"")], **({} if kind == "recent" else {"b": unkeyed})}
+    written = changes(_rows(OUTPUTS[kind], given, spread=spread), OUTPUTS[kind].row_key, 1)
+    assert {row.key for row in written.collect()} == {""}
 
 
 @pytest.mark.parametrize("kind", ["last", "recent", "two-outer", "three-left"])

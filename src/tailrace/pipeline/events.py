@@ -98,19 +98,23 @@ def _identity(step: Dedupe) -> Column:
 
 def unusable(decoded: DataFrame, key: Sequence[str], at: str | None, *, table: bool = False) -> DataFrame:
     """Mark what has no value in a key column or too long ones, or no time where one is needed."""
+    keyless = _keyless(decoded, key)
+    considered = F.col(SKIPPED).isNull() if table else F.col(KEPT)
+    reason = F.when(considered & keyless, NO_KEY)
+    if at is not None:
+        reason = reason.when(considered & F.col(at).isNull(), NO_TIME)
+    return decoded.withColumn(SKIPPED, reason.otherwise(F.col(SKIPPED)))
+
+
+def _keyless(decoded: DataFrame, key: Sequence[str]) -> Column:
+    """Whether a key column has no value, or they are too long together."""
     keyless, length = F.lit(False), F.lit(0)
     for name in key:
         keyless = keyless | F.col(name).isNull()
     texts = [name for name in key if isinstance(decoded.schema[name].dataType, StringType)]
     for name in texts:
         length = length + F.octet_length(F.col(name))
-    if texts:
-        keyless = keyless | (length > LONGEST_KEY)
-    considered = F.col(SKIPPED).isNull() if table else F.col(KEPT)
-    reason = F.when(considered & keyless, NO_KEY)
-    if at is not None:
-        reason = reason.when(considered & F.col(at).isNull(), NO_TIME)
-    return decoded.withColumn(SKIPPED, reason.otherwise(F.col(SKIPPED)))
+    return keyless | (length > LONGEST_KEY) if texts else keyless
 
 
 def remarked(events: DataFrame, key: Sequence[str], at: str | None) -> DataFrame:
@@ -150,10 +154,9 @@ def values(decoded: DataFrame) -> DataFrame:
     return decoded.where(F.col(SKIPPED).isNull()).drop(SKIPPED)
 
 
-def all_values(decoded: DataFrame) -> DataFrame:
+def all_values(decoded: DataFrame, key: Sequence[str]) -> DataFrame:
     """The same with records that are skipped but have a key: they say nothing, and yet they are the newest of the key.
 
     Compaction keeps them, and removes what the key held before.
     """
-    keyed = F.coalesce(F.col(SKIPPED) != NO_KEY, F.lit(True))
-    return decoded.where(keyed).withColumn(USABLE, F.col(SKIPPED).isNull()).drop(SKIPPED)
+    return decoded.where(~_keyless(decoded, key)).withColumn(USABLE, F.col(SKIPPED).isNull()).drop(SKIPPED)

@@ -33,7 +33,7 @@ def rows_of(
         tables = [
             R.JoinedTable(
                 source.alias,
-                E.all_values(_marked(source, _counted(observed_as, number))),
+                E.all_values(_marked(source, _counted(observed_as, number)), source.reading.key),
                 source.reading.key,
                 source.reading.spread,
             )
@@ -45,7 +45,9 @@ def rows_of(
     if source.reading.is_table and isinstance(output, View):
         marked = _marked(source, observed_as)
         if spread:
-            return R.latest_spread(_transformed(E.all_values(marked), output), output, spread, batches=batches)
+            return R.latest_spread(
+                _transformed(E.all_values(marked, source.reading.key), output), output, spread, batches=batches
+            )
         return R.latest_value(_transformed(E.values(marked), output), output)
     events = _events(source, output, observed_as)
     if isinstance(output, Feed):
