@@ -11,12 +11,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from operating import Operator
 from services import NewBroker
 from tailrace.catalog import Progress
 from tailrace.dev.broker import Broker
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.evidence import Account, Offsets
-from tailrace.pipeline.query import LIVE, Query, Task
+from tailrace.pipeline.query import CATCHING_UP, LIVE, Query, Task
 from tailrace.pipeline.reading import read
 from tailrace.pipeline.search import Found, Place, Search
 
@@ -129,6 +130,32 @@ def test_a_batch_that_ended_while_nobody_watched_is_noticed(
     assert (first.batch, first.unseen) == (0, 0)
     batch()
     assert watched_batch(first).unseen == 1
+
+
+def test_retention_takes_what_a_batch_has_read_whose_end_nobody_saw(
+    broker: Broker, spark: SparkSession, fresh: str, tmp_path: Path
+) -> None:
+    """There is nothing to catch up with, and so no batch that ends: the query is live all the same."""
+    topic = f"t-{fresh}"
+    Topics(broker.address).create(topic, partitions=1, replication=1, config={})
+    producer = Producer({"bootstrap.servers": broker.address})
+    plain = to_nowhere(spark, broker, topic, tmp_path)
+
+    def writer(mode: str, base: int) -> DataStreamWriter:
+        return plain(mode, base).trigger(availableNow=True) if mode == CATCHING_UP else plain(mode, base)
+
+    for _ in range(2):
+        producer.produce(topic, b"1")
+        assert producer.flush(30) == 0
+        writer(CATCHING_UP, 0).start().awaitTermination(int(PATIENCE))
+    Operator(broker).remove_records(topic)
+    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", lambda: {topic: 1})
+    query = Query(task, Progress(topic, 1, 0, 1, mode=LIVE, offsets={topic: {"0": 1}}), lambda _: None)
+    try:
+        watched(query, lambda: query.progress.mode == LIVE and not query.reasons(), "the query is live")
+        assert query.progress.lost == 1
+    finally:
+        query.stop()
 
 
 def test_a_search_that_got_no_answer_is_well_again_when_there_is_nothing_to_search(

@@ -278,7 +278,11 @@ class Query:
         self._query = None
         if error is not None or self.progress.mode != CATCHING_UP:
             self._fail(str(error) if error is not None else "the query ended")
-        elif self.building:
+            return
+        if self.progress.gap >= 0:
+            # It has read up to the end, also if no batch was needed for that.
+            self._tell(replace(self.progress, gap=-1))
+        if self.building:
             self.waiting = self._survey().waiting
             self.resting = True
 
