@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tailrace.catalog import Column
 from tailrace.queries import Predicate, QueryIndex, parse
@@ -111,3 +113,44 @@ def test_the_clock_of_every_query_that_a_row_may_yet_enter_or_leave_is_told() ->
     row = {**ROW, "starts_at": "1970-01-01T00:00:01.000Z"}
     assert index.next_changes(row, 0) == {"enters": 1000, "leaves": 1000}
     assert index.next_changes(row, 1000) == {}
+
+
+def test_queries_that_no_row_fulfils_come_and_go_in_any_order() -> None:
+    index = index_of(a="status = 'x' and status = 'y'", b="status = 'z'")
+    index.remove("b")
+    index.remove("a")
+    assert all(not held for held in vars(index).values())
+
+
+# Few columns and values, so that terms contradict each other and share columns.
+_TERMS = [
+    "status = 'x'",
+    "status = 'y'",
+    "status in ('x', 'y')",
+    "at.city = 'x'",
+    "n = 1",
+    "n in (1.5, 2)",
+    "total > 5",
+]
+_QUERIES = st.lists(st.sampled_from(_TERMS), min_size=1, max_size=3).flatmap(
+    lambda terms: st.sampled_from([" and ", " and ", " or "]).map(lambda word: word.join(terms))
+)
+_ROWS = [{"status": s, "at": {"city": c}, "n": n, "total": 10.0} for s in "xyz" for c in "xyz" for n in (0, 1, 2)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), _QUERIES | st.none()), max_size=16))
+def test_whatever_comes_and_goes_the_index_finds_what_each_predicate_says(steps: list[tuple[str, str | None]]) -> None:
+    index, held = QueryIndex(), dict[str, Predicate]()
+    for id, query in steps:
+        if query is None:
+            index.remove(id)
+            held.pop(id, None)
+        else:
+            held[id] = parse(query, COLUMNS)
+            index.add(id, held[id])
+        for row in _ROWS[:: len(steps)]:
+            assert index.matching(row, 0) == {id for id, predicate in held.items() if predicate.matches(row, 0)}
+    for id in reversed(held):
+        index.remove(id)
+    assert all(not left for left in vars(index).values())

@@ -64,8 +64,13 @@ def comparable(value: Scalar, kind: Kind, beside: Kind) -> Scalar:
 
 
 def shortest(value: Decimal) -> Decimal:
-    """Without zeros at the end."""
-    return value.normalize(_DECIMALS)
+    """Without zeros at the end; zero has no sign, as it has none when it is read again."""
+    return _DECIMALS.plus(value).normalize(_DECIMALS)
+
+
+def negative(value: Number) -> Number:
+    """The same with the other sign. Python's own minus keeps 28 digits of a decimal."""
+    return _DECIMALS.minus(value) if isinstance(value, Decimal) else -value
 
 
 def _within(compute: Callable[[int, int], int | None]) -> Operation:

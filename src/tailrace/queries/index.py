@@ -95,16 +95,23 @@ class QueryIndex:
         if entry.field is None:
             self._others[entry] = None
             return
+        values = entry.predicate.terms[entry.field]
+        if not values:
+            # No row fulfils `s = 'a' and s = 'b'`: it is looked at for none.
+            return
         column = self._columns.setdefault(entry.field, _Column(entry.field))
-        for value in entry.predicate.terms[entry.field]:
+        for value in values:
             column.by_value.setdefault(value, {})[entry] = None
 
     def _displace(self, entry: _Entry) -> None:
         if entry.field is None:
             del self._others[entry]
             return
+        values = entry.predicate.terms[entry.field]
+        if not values:
+            return
         column = self._columns[entry.field]
-        for value in entry.predicate.terms[entry.field]:
+        for value in values:
             entries = column.by_value[value]
             del entries[entry]
             if not entries:

@@ -87,7 +87,7 @@ class Values:
     def _negative(self, node: exp.Neg) -> Value | Span:
         operand = self.read(node.this)
         if isinstance(operand, Literal) and operand.kind in NUMBERS:
-            return Literal(-operand.value, operand.kind)  # type: ignore[operator]
+            return Literal(arithmetic.negative(operand.value), operand.kind)  # type: ignore[arg-type]
         zero = Span() if isinstance(operand, Span) else Literal(0, Kind.INTEGER)
         if isinstance(operand, Arithmetic) and operand.operator == "-" and operand.left == zero:
             return operand.right
