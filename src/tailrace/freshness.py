@@ -1,4 +1,4 @@
-"""Freshness: what materializers report of a view or feed, and what that says to who reads it. No I/O.
+"""Freshness: what materializers report of a view or feed, and what that tells readers. No I/O.
 
 A report is of one view and one materializer. It holds how long rows took, from the timestamp of a source record until
 the row was in the store, over the last minute: counts by length, so that the reports of several materializers add up.

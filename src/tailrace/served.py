@@ -31,7 +31,7 @@ def can_be_estimated(mode: str, built: int, served: int) -> bool:
 def after(newest: int) -> datetime:
     """The time of the first records that are later than a timestamp in ms.
 
-    It is half a millisecond later than that, for who turns it into whole milliseconds by way of a float.
+    It is half a millisecond later than that, because callers turn it into whole milliseconds through a float.
     """
     return _EPOCH + timedelta(milliseconds=newest + 1, microseconds=500)
 

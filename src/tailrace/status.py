@@ -45,8 +45,8 @@ class ViewStatus:
     timestamp in the store, in ms; None if it is not known. `degraded` says why rows may be stale.
     `state` is how large the state was when the last batch ended, as in `Progress`; `remembers` says what a `dedupe`
     keeps of events, a text for each.
-    `store` says how far Redis is with each partition of the changelog; None where it can't be asked. `store_behind`
-    sums up the records that are not in Redis; None where it holds nothing of a partition.
+    `store` says how far Redis is with each partition of the changelog; None if it can't be asked. `store_behind`
+    sums up the records that are not in Redis; None if it holds nothing of a partition.
     """
 
     view: str
