@@ -81,12 +81,14 @@ class Freshness:
     `delay` is None if no row came in the last minute. `newest` is the highest source timestamp in the store, in ms, and
     `behind_seconds` how long records of the changelog have waited for the store, each None if it is not known.
     `silent` is for how many seconds no materializer has reported; None if one does, or if none ever has.
+    `at` is when `newest` was true, in ms: the time of the newest report; None if no materializer reports.
     """
 
     delay: Delay | None = None
     newest: int | None = None
     behind_seconds: float | None = None
     silent: float | None = None
+    at: int | None = None
 
 
 def freshness(reports: Iterable[Report], lineage: str, generation: int, now: int) -> Freshness:
@@ -106,6 +108,7 @@ def freshness(reports: Iterable[Report], lineage: str, generation: int, now: int
         max(newest, default=None),
         max(known) if known and len(known) == len(behind) else None,
         None if current else (now - max(one.at for one in found)) / 1000,
+        max((one.at for one in current), default=None),
     )
 
 

@@ -2,9 +2,11 @@
 
 In real time, Spark says how far it is only when a batch ends, once a minute, and rows leave all the time. So the
 timestamps tell meanwhile: of every source partition, the records up to the highest source timestamp in the store count
-as served. That is an estimate. It is too high a number of records behind if the last records gave no row, such as those
-that a step has left out, and too low if one source partition stands still while others move, or if records are older
-than those before them. When a batch ends, its offsets are exact.
+as served. What was written after the last report of a materializer does not count as behind: nobody knows of it yet.
+
+That is an estimate. It is too high a number of records behind if the last records gave no row, such as those that a
+step has left out, and too low if one source partition stands still while others move, or if records are older than
+those before them. When a batch ends, its offsets are exact.
 """
 
 from __future__ import annotations
@@ -34,6 +36,14 @@ def after(newest: int) -> datetime:
     It is half a millisecond later than that, because callers turn it into whole milliseconds through a float.
     """
     return _EPOCH + timedelta(milliseconds=newest + 1, microseconds=500)
+
+
+def ends_at(bounds: Bounds, later: Offsets) -> dict[str, dict[int, tuple[int, int]]]:
+    """Where topics ended at some time: `later` are the first offsets of later records; a partition without has none."""
+    return {
+        topic: {number: (first, min(end, later.get(topic, {}).get(number, end))) for number, (first, end) in of.items()}
+        for topic, of in bounds.items()
+    }
 
 
 def estimated(processed: Offsets, later: Offsets, bounds: Bounds) -> dict[str, dict[int, int]]:

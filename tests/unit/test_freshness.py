@@ -29,7 +29,7 @@ def test_reports_of_several_materializers_add_up() -> None:
     first = report(counts={3: 10, 9: 1}, longest=9, newest=NOW - 50, behind=0.0)
     second = report(counts={3: 1, delay_class(200): 8}, longest=230, newest=NOW - 20, behind=4.0)
     found = freshness([first, second], "l", 1, NOW + 2000)
-    assert found == Freshness(Delay(3, 230, 20), NOW - 20, 4.0, None)
+    assert found == Freshness(Delay(3, 230, 20), NOW - 20, 4.0, None, NOW)
 
 
 def test_the_median_is_never_above_the_longest() -> None:
@@ -41,7 +41,7 @@ def test_an_old_report_says_only_what_has_been_stored() -> None:
     old = report(counts={3: 10}, longest=3, newest=NOW - 5, behind=0.0)
     assert freshness([old], "l", 1, NOW + 45_000) == Freshness(None, NOW - 5, None, 45.0)
     fresh = report(at=NOW + 44_000)
-    assert freshness([old, fresh], "l", 1, NOW + 45_000) == Freshness(None, NOW - 5, None, None)
+    assert freshness([old, fresh], "l", 1, NOW + 45_000) == Freshness(None, NOW - 5, None, None, NOW + 44_000)
 
 
 def test_another_changelog_says_nothing_and_another_build_not_what_has_been_stored() -> None:

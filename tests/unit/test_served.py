@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.pipeline.backlog import backlog
-from tailrace.served import after, can_be_estimated, estimated
+from tailrace.served import after, can_be_estimated, ends_at, estimated
 
 
 def test_a_live_view_that_has_served_everything_is_not_behind() -> None:
@@ -31,6 +31,13 @@ def test_what_a_finished_batch_has_processed_is_served_whatever_timestamps_say()
 
 def test_a_record_that_has_come_after_the_end_was_read_is_not_counted() -> None:
     assert estimated({}, {"ratings": {0: 33}}, {"ratings": {0: (0, 30)}}) == {"ratings": {0: 30}}
+
+
+def test_what_was_written_after_the_last_report_is_not_behind() -> None:
+    bounds = {"ratings": {0: (0, 30), 1: (4, 20)}}
+    reported = ends_at(bounds, {"ratings": {0: 26}})
+    assert reported == {"ratings": {0: (0, 26), 1: (4, 20)}}
+    assert backlog(estimated({}, {"ratings": {0: 25}}, bounds), reported) == 1
 
 
 @given(st.integers(0, 4_000_000_000_000))
