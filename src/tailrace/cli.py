@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -28,7 +29,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = flags.command
     try:
-        return command(flags)
+        code = command(flags)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has had enough.
+        if not _is_closed(sys.stdout.fileno()):
+            raise
+        # Python writes what is left when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except DeclarationError as error:
         print(_numbered(error), file=sys.stderr)
     except TailraceError as error:
@@ -284,6 +293,13 @@ def _init(flags: argparse.Namespace) -> int:
         print(f"wrote {path}")
     print("next: tailrace dev movies:app")
     return 0
+
+
+def _is_closed(output: int) -> bool:
+    """Whether nobody reads a pipe any more."""
+    poll = select.poll()
+    poll.register(output, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _numbered(error: DeclarationError) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,3 +28,12 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         write_template(tmp_path)
     assert (tmp_path / "produce.py").read_text() == "mine"
     assert not (tmp_path / "movies.py").exists()
+
+
+def test_a_command_whose_output_nobody_reads_any_more_ends_without_a_traceback(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "tailrace", "init", str(tmp_path / "new")]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (1, b"")
