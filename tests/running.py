@@ -114,7 +114,7 @@ class Tailrace:
 
     def metrics(self, name: str) -> dict[str, float]:
         """The samples on a process's metrics page, by name and labels as they are printed."""
-        text = httpx.get(self._health[name].replace("/health/ready", "/metrics")).text
+        text = httpx.get(self._health[name].replace("/health/ready", "/metrics"), timeout=30).text
         lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {sample: float(value) for sample, _, value in lines}
 

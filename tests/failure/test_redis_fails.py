@@ -43,7 +43,7 @@ def test_health_and_metrics_of_the_process_say_that_redis_is_away(
     part = Part("materializer", [*command, "--redis", server.url, "--health-port", str(port)], tmp_path / "log")
 
     def lag() -> float:
-        text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
         found = re.findall(r"^tailrace_materializer_lag\{.*\} (\S+)$", text, re.MULTILINE)
         return sum(map(float, found))
 
@@ -55,7 +55,7 @@ def test_health_and_metrics_of_the_process_say_that_redis_is_away(
         server.kill()
         load.flow(500)
         eventually(lambda: lag() >= 300, "the lag grows")
-        report = httpx.get(url)
+        report = httpx.get(url, timeout=30)
         assert report.status_code == 503 and "See whether it runs" in report.json()["reasons"][0]
         server.start()
         load.stop()

@@ -95,7 +95,7 @@ def test_a_client_writes_an_event_and_reads_what_the_views_have_made_of_it(live:
     assert write("closed", {"n": 1}).status_code == 403
 
     # The documents name them all, with their types.
-    document = httpx.get(f"{live.url}/openapi.json").json()
+    document = httpx.get(f"{live.url}/openapi.json", timeout=30).json()
     assert f"/topics/closed-{fresh}/events" not in document["paths"]
     event = document["components"]["schemas"][f"ratings-{fresh}.event"]
     assert event["properties"]["at"]["format"] == "date-time"

@@ -40,7 +40,7 @@ def test_a_live_view_that_has_served_everything_is_not_behind_though_its_batch_g
     found = told()
     assert (found["mode"], found["inputs"], found["behind_estimated"]) == ("live", 0, True), "no batch has ended"
     assert found["delay"] is not None and found["delay"]["rows"] == 5 and found["degraded"] == []
-    ready = httpx.get(f"{tailrace.url}/health/ready").json()
+    ready = httpx.get(f"{tailrace.url}/health/ready", timeout=30).json()
     assert ready["degraded"] == [] and ready["views"][tailrace.view]["delay"]["rows"] == 5
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "delay p50 / max" in table and "estimate by timestamp" in table

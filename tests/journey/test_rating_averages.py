@@ -21,9 +21,9 @@ def test_ratings_become_averages_that_clients_read_follow_and_resume(live: Tailr
     url = live.row_url(362)
 
     # A key that is not there, and a view that is not there, are told apart.
-    missing = httpx.get(url)
+    missing = httpx.get(url, timeout=30)
     assert missing.status_code == 404 and "362" in missing.text
-    unknown = httpx.get(f"{live.url}/views/nothing/362")
+    unknown = httpx.get(f"{live.url}/views/nothing/362", timeout=30)
     assert unknown.status_code == 404 and "nothing" in unknown.text and live.view in unknown.text
 
     # A client may follow a key before it exists: ready, then the row when it comes.
@@ -35,7 +35,7 @@ def test_ratings_become_averages_that_clients_read_follow_and_resume(live: Tailr
     live.produce({"movie_id": 362, "rating": 8}, key=b"anything")
     nine = {"movie_id": 362, "rating": 9.0, "ratings": 2}
     eventually(lambda: live.row(362) == nine, "the average of 10 and 8 is 9")
-    response = httpx.get(url)
+    response = httpx.get(url, timeout=30)
     assert response.text == '{"movie_id":362,"rating":9.0,"ratings":2}'
     assert response.headers["content-type"].startswith("application/json")
     early.wait(lambda f: f.rows[-1:] == [nine])
@@ -43,7 +43,7 @@ def test_ratings_become_averages_that_clients_read_follow_and_resume(live: Tailr
 
     # The ETag is the position: unchanged is 304, and the client's frame carries the same coordinate.
     etag = response.headers["etag"]
-    assert httpx.get(url, headers={"If-None-Match": etag}).status_code == 304
+    assert httpx.get(url, headers={"If-None-Match": etag}, timeout=30).status_code == 304
     assert early.frames[-1].id == etag.strip('"')
 
     # A late client gets a snapshot first: row, ready, then what is new.
@@ -95,7 +95,7 @@ def test_ratings_become_averages_that_clients_read_follow_and_resume(live: Tailr
     assert written["362"][-1].row == live.row(362)
 
     # The documents and health pages are there.
-    assert httpx.get(f"{live.url}/docs").status_code == 200
-    assert f"/views/{live.view}/{{key}}" in httpx.get(f"{live.url}/openapi.json").json()["paths"]
-    assert httpx.get(f"{live.url}/health/live").status_code == 200
-    assert httpx.get(f"{live.url}/health/ready").status_code == 200
+    assert httpx.get(f"{live.url}/docs", timeout=30).status_code == 200
+    assert f"/views/{live.view}/{{key}}" in httpx.get(f"{live.url}/openapi.json", timeout=30).json()["paths"]
+    assert httpx.get(f"{live.url}/health/live", timeout=30).status_code == 200
+    assert httpx.get(f"{live.url}/health/ready", timeout=30).status_code == 200

@@ -266,7 +266,7 @@ def test_a_process_that_is_ready_says_what_is_degraded() -> None:
     for start, expected in zip(servers, (stale, []), strict=True):
         server = start()
         try:
-            answer = httpx.get(f"http://127.0.0.1:{server.port}/health/ready")
+            answer = httpx.get(f"http://127.0.0.1:{server.port}/health/ready", timeout=30)
             assert answer.status_code == 200 and answer.json() == {"ready": True, "reasons": [], "degraded": expected}
         finally:
             server.close()
