@@ -171,6 +171,8 @@ def test_partitions_are_added_to_a_table(new: New, broker: Broker, fresh: str, p
     for key in range(20):
         put(app, accounts, key, n=101)
     eventually(lambda: all((app.row(key, views[0]) or {}).get("n") == 101 for key in range(20)), "live rows")
+    if policy == "refuse":
+        return
     kill_jvm(app)
     app.start_pipeline("--new-partitions", policy)
     for key in range(20):
