@@ -38,6 +38,15 @@ def after(newest: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=newest + 1, microseconds=500)
 
 
+def counted_until(newest: int, at: int | None) -> int | None:
+    """Up to which time records count as behind, both times in ms; None if all do.
+
+    `at` is the time of the last report. All count if there is none, or if producers' clocks are ahead of it: their
+    records would seem to be written after it, and a view that stands still would seem to have served them.
+    """
+    return at if at is not None and newest <= at else None
+
+
 def ends_at(bounds: Bounds, later: Offsets) -> dict[str, dict[int, tuple[int, int]]]:
     """Where topics ended at some time: `later` are the first offsets of later records; a partition without has none."""
     return {

@@ -23,7 +23,7 @@ from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.groups import Group, Offsets
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.backlog import backlog
-from tailrace.served import after, can_be_estimated, ends_at, estimated
+from tailrace.served import after, can_be_estimated, counted_until, ends_at, estimated
 from tailrace.settings import Settings
 from tailrace.store.keys import default_prefix
 from tailrace.store.reports import Reports
@@ -132,8 +132,8 @@ def _view_status(
         by_time = fresh.newest is not None and can_be_estimated(progress.mode, progress.generation, view.generation)
         if by_time and fresh.newest is not None:
             served = estimated(served, group.at_time(sources, after(fresh.newest)), bounds)
-            if fresh.at is not None:
-                bounds = ends_at(bounds, group.at_time(sources, after(fresh.at)))
+            if (until := counted_until(fresh.newest, fresh.at)) is not None:
+                bounds = ends_at(bounds, group.at_time(sources, after(until)))
         building = view.next.generation if isinstance(view, CatalogView) and view.next is not None else None
         store = stored_partitions(group, writer, view.name, lineage, view.changelog, view.partitions)
         return ViewStatus(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.pipeline.backlog import backlog
-from tailrace.served import after, can_be_estimated, ends_at, estimated
+from tailrace.served import after, can_be_estimated, counted_until, ends_at, estimated
 
 
 def test_a_live_view_that_has_served_everything_is_not_behind() -> None:
@@ -38,6 +38,13 @@ def test_what_was_written_after_the_last_report_is_not_behind() -> None:
     reported = ends_at(bounds, {"ratings": {0: 26}})
     assert reported == {"ratings": {0: (0, 26), 1: (4, 20)}}
     assert backlog(estimated({}, {"ratings": {0: 25}}, bounds), reported) == 1
+
+
+def test_a_view_that_stands_still_is_behind_also_if_producers_run_ahead_of_the_clock() -> None:
+    # What they write is later than every report: none of it had been written then, by its timestamps.
+    assert counted_until(newest=9_000, at=5_000) is None
+    assert counted_until(newest=4_990, at=5_000) == 5_000
+    assert counted_until(newest=4_990, at=None) is None
 
 
 @given(st.integers(0, 4_000_000_000_000))
