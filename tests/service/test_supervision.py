@@ -32,6 +32,12 @@ def watched(part: Query | Search, until: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
+def one_partition(broker: Broker, fresh: str) -> str:
+    topic = f"t-{fresh}"
+    Topics(broker.address).create(topic, partitions=1, replication=1, config={})
+    return topic
+
+
 def to_nowhere(
     spark: SparkSession, broker: Broker, topic: str, checkpoint: Path
 ) -> Callable[[str, int], DataStreamWriter]:
@@ -72,8 +78,7 @@ def test_a_live_query_goes_on_while_the_brokers_do_not_say_how_far_it_is_behind(
 def test_a_query_that_can_not_be_asked_does_not_run_on_unwatched(
     broker: Broker, spark: SparkSession, fresh: str, tmp_path: Path
 ) -> None:
-    topic = f"t-{fresh}"
-    Topics(broker.address).create(topic, partitions=1, replication=1, config={})
+    topic = one_partition(broker, fresh)
     producer = Producer({"bootstrap.servers": broker.address})
     writer = to_nowhere(spark, broker, topic, tmp_path)
     answers = True
@@ -105,8 +110,7 @@ def test_a_query_that_can_not_be_asked_does_not_run_on_unwatched(
 def test_a_batch_that_ended_while_nobody_watched_is_noticed(
     broker: Broker, spark: SparkSession, fresh: str, tmp_path: Path
 ) -> None:
-    topic = f"t-{fresh}"
-    Topics(broker.address).create(topic, partitions=1, replication=1, config={})
+    topic = one_partition(broker, fresh)
     producer = Producer({"bootstrap.servers": broker.address})
     writer = to_nowhere(spark, broker, topic, tmp_path)
 
@@ -136,8 +140,7 @@ def test_retention_takes_what_a_batch_has_read_whose_end_nobody_saw(
     broker: Broker, spark: SparkSession, fresh: str, tmp_path: Path
 ) -> None:
     """There is nothing to catch up with, and so no batch that ends: the query is live all the same."""
-    topic = f"t-{fresh}"
-    Topics(broker.address).create(topic, partitions=1, replication=1, config={})
+    topic = one_partition(broker, fresh)
     producer = Producer({"bootstrap.servers": broker.address})
     plain = to_nowhere(spark, broker, topic, tmp_path)
 
@@ -162,8 +165,7 @@ def test_a_search_that_got_no_answer_is_well_again_when_there_is_nothing_to_sear
     new_broker: NewBroker, fresh: str
 ) -> None:
     broker = new_broker()
-    topic = f"t-{fresh}"
-    Topics(broker.address).create(topic, partitions=1, replication=1, config={})
+    topic = one_partition(broker, fresh)
 
     def searched(starts: Offsets, ends: Offsets) -> Found:
         raise AssertionError(f"a search from {starts} to {ends}, where there is nothing")
