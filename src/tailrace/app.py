@@ -10,6 +10,7 @@ from tailrace.place import Place, calling_place
 from tailrace.topics import Table, Topic
 from tailrace.views import (
     AGGREGATE,
+    AHEAD,
     FEED_AGE,
     FEED_LENGTH,
     JOIN,
@@ -126,6 +127,7 @@ class App:
         slide: str | None = None,
         at: str = "_timestamp",
         late: str = "1 minute",
+        ahead: str = AHEAD,
         keep: str | None = None,
         transform: Transform | None = None,
         mode: str = REAL_TIME,
@@ -137,13 +139,14 @@ class App:
         columns: name → Spark SQL aggregate, such as `{"rating": "avg(rating)", "ratings": "count(*)"}`; or a function
             that gives name → PySpark column.
         window: the length of a window, such as `"1 hour"`; slide: how far apart windows start, where they overlap.
-        at: the timestamp column that says when an event was; late: how much later than the newest it may come.
+        at: the timestamp column that says when an event was; late: how much later than the newest it may come;
+            ahead: how much later than the timestamp of its record it may say that it was.
         keep: how long a row stays after the end of its window; for ever where not given.
         transform: a function from a data frame of events to one, without state, such as an `explode`.
         mode: `"real-time"`, or `"micro-batch"`.
         to: the changelog topic; the view's own name where it is not given.
         """
-        windowed = Window(window, slide, at, late, keep) if window is not None else None
+        windowed = Window(window, slide, at, late, keep, ahead) if window is not None else None
         return self._add(
             View(
                 name=name,

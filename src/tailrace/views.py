@@ -26,12 +26,17 @@ REAL_TIME = "real-time"
 MICRO_BATCH = "micro-batch"
 
 
+# As much as Kafka's brokers let the timestamp of a record be ahead of their clock.
+AHEAD = "1 hour"
+
+
 @dataclass(frozen=True)
 class Window:
     """Stretches of time that events are counted in, by the column `at`.
 
     `slide` is how far apart windows start, the size where they do not overlap; `late` how much later than the newest
-    event one may come; `keep` how long a row stays after its window has ended, for ever where not given.
+    event one may come; `ahead` how much later than its record an event may say that it was; `keep` how long a row stays
+    after its window has ended, for ever where not given.
     """
 
     size: str
@@ -39,6 +44,7 @@ class Window:
     at: str
     late: str
     keep: str | None
+    ahead: str = AHEAD
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tailrace import App, Topic, View
 from tailrace.pipeline import decoding, events, rows
+from tailrace.pipeline.dead_letters import bad_for, letters
 from tailrace.pipeline.reading import Reading
 
 KAFKA = (
@@ -166,6 +167,23 @@ def test_json_is_one_whole_object_of_the_declared_types(spark: SparkSession) -> 
     expected = [(1, 2.5), (None, 3.0), (1, None), (None, None), (1, None), (1, None), (1, None)]
     assert [(row.movie_id, row.rating) for row in found[: len(good)]] == expected
     assert [row[decoding.SKIPPED] for row in found] == [None] * len(good) + ["malformed"] * len(bad) + ["null-value"]
+
+
+def test_a_json_number_that_its_type_cannot_hold_is_malformed_for_views_and_in_its_dead_letter(
+    spark: SparkSession,
+) -> None:
+    topic = App("movies").topic("ratings", value="n tinyint, r double, f float, d decimal(4,1), at timestamp, t string")
+    good = ['"n":127', '"r":1.7e308', '"f":3e38', '"d":999.94', '"at":7', '"r":-0.0', '"r":1e-400', '"t":1e400']
+    bad = ['"n":128', '"n":200', '"r":1e400', '"r":-1e309', '"f":1e39', '"d":1e3', '"d":1e99999999', f'"at":{2**62}']
+    records = [Record(f"{{{field}}}".encode()) for field in (*good, *bad)]
+    reasons = [row[decoding.SKIPPED] for row in decode(spark, view_of(topic), records)]
+    assert reasons == [None] * len(good) + ["malformed"] * len(bad)
+    schemas = decoding.schemas(spark, topic)
+    decoded = decoding.decode(frame(spark, records), schemas, topic, raw=True)
+    found = letters(bad_for(decoded, Reading(topic), []), Reading(topic), schemas, 1_000_000).collect()
+    assert sorted(bytes(row.value).decode() for row in found) == sorted(f"{{{field}}}" for field in bad)
+    told = {bytes(header.value).decode() for row in found for header in row.headers if header.key == "tailrace.error"}
+    assert len(told) == 1 and "range of its type" in told.pop()
 
 
 # Metadata
@@ -352,3 +370,45 @@ def test_an_avro_schema_may_stand_in_a_file_beside_the_module(spark: SparkSessio
     topic = App("movies").topic("ratings", format="avro", schema=tmp_path / "rating.avsc")
     (row,) = decode(spark, view_of(topic), [Record(avro(1, None, "Ran", 0, 1, []))])
     assert (row.movie_id, row.rating, row.title, row.genre) == (1, None, "Ran", "COMEDY")
+
+
+def test_an_avro_decimal_of_more_digits_than_it_declares_is_malformed_wherever_it_stands(spark: SparkSession) -> None:
+    def decimal(precision: int, **more: Any) -> dict[str, Any]:
+        return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 2, **more}
+
+    fixed = decimal(6, type="fixed", name="F", size=12)
+    inner = {"type": "record", "name": "I", "fields": [{"name": "x", "type": decimal(6)}]}
+    types = [decimal(6), ["null", decimal(18)], decimal(30), fixed, inner]
+    types += [{"type": "array", "items": decimal(6)}, {"type": "map", "values": ["null", decimal(6)]}]
+    schema = {"type": "record", "name": "R", "fields": [{"name": f"f{n}", "type": t} for n, t in enumerate(types)]}
+    key = json.dumps({"type": "record", "name": "K", "fields": [{"name": "id", "type": decimal(6)}]})
+    topic = App("movies").topic("ratings", format="avro", schema=json.dumps(schema), key_format="avro", key_schema=key)
+
+    def unscaled(value: int) -> bytes:
+        data = value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+        return number(len(data)) + data
+
+    def record(*values: int) -> bytes:
+        a, b, c, d, e, f, g = values
+        parts = [unscaled(a), number(1) + unscaled(b), unscaled(c), d.to_bytes(12, "big", signed=True), unscaled(e)]
+        parts += [number(2) + unscaled(1) + unscaled(f) + number(0)]
+        parts += [number(1) + text("x") + number(1) + unscaled(g) + number(0)]
+        return b"".join(parts)
+
+    most = [10**6 - 1, 10**18 - 1, 10**30 - 1, *[10**6 - 1] * 4]
+    whole = [record(*most), record(*(-one for one in most)), record(*[0] * 7)]
+    # One more than fits, and one whose last eight bytes are those of a small number.
+    bad = [
+        record(*(beyond if at == n else 7 for at in range(7))) for n in range(7) for beyond in (most[n] + 1, 2**72 + 7)
+    ]
+    bad[5] = record(7, 7, 2**120 + 7, 7, 7, 7, 7)
+    found = decode(spark, view_of(topic), [Record(value, unscaled(7)) for value in [*whole, *bad]])
+    assert [row[decoding.SKIPPED] for row in found] == [None] * len(whole) + ["malformed"] * len(bad)
+    assert [str(found[0][f"f{n}"]) for n in (0, 1, 3)] == ["9999.99", "9999999999999999.99", "9999.99"]
+    assert (str(found[0].f4.x), list(map(str, found[0].f5)), str(found[0].f6["x"])) == (
+        "9999.99",
+        ["0.01", "9999.99"],
+        "9999.99",
+    )
+    keys = decode(spark, view_of(topic), [Record(whole[2], unscaled(n)) for n in (7, 10**6, 2**72 + 7)])
+    assert [row["_key"] and str(row["_key"].id) for row in keys] == ["0.07", None, None]

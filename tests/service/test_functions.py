@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
@@ -79,6 +82,83 @@ def test_what_spark_writes_for_numbers_without_a_name_in_json_is_read_only_where
     assert row is not None and row.it != row.it
 
 
+# A type, numbers that are its largest and smallest, and numbers that it can't hold.
+RANGES = [
+    ("tinyint", ["127", "-128"], ["128", "-129", "200", "255", "256", "1e2"]),
+    ("smallint", ["32767", "-32768"], ["32768", "-32769", "65535"]),
+    ("int", ["2147483647", "-2147483648"], ["2147483648", "-2147483649", "4294967295"]),
+    ("bigint", [str(2**63 - 1), str(-(2**63))], [str(2**63), str(-(2**63) - 1), str(2**64), "9" * 400]),
+    ("float", ["3.4028235e38", "-3.4028235e38", "1e-50"], ["3.5e38", "-1e39", "1e400", "4" + "0" * 38]),
+    ("double", ["1.7976931348623157e308", "1e-400"], ["1.8e308", "-1e309", "1e400", "1" + "0" * 309, "1e99999999999"]),
+    ("decimal(5,2)", ["999.99", "-999.99", "1e2", "0e999999999"], ["1000", "-1e3", "1e40", "1e500000000", "999.995"]),
+    ("decimal(38,0)", ["9" * 38, "1e37"], ["1e38", "1" + "0" * 400, "-1e2147483647"]),
+]
+
+
+@pytest.mark.parametrize(("type", "held", "beyond"), RANGES, ids=[type for type, _, _ in RANGES])
+def test_a_number_that_its_type_cannot_hold_is_malformed_wherever_it_stands(
+    spark: SparkSession, type: str, held: list[str], beyond: list[str]
+) -> None:
+    ddl = f"a {type}, b struct<c: {type}>, d array<{type}>, e map<string, {type}>, f array<struct<g: {type}>>"
+    places = ('{"a":%s}', '{"b":{"c":%s}}', '{"d":[0,%s]}', '{"e":{"x":%s}}', '{"f":[{},{"g":%s}]}')
+    texts = [(number, (place % number).encode()) for number in (*held, *beyond) for place in places]
+    # One plain field alone is read by the other reader, as far as it goes.
+    alone = read(spark, f"a {type}", *(text for _, text in texts if text.startswith(b'{"a"')))
+    found = read(spark, ddl, *(text for _, text in texts))
+    assert [row is not None for row in found] == [number in held for number, _ in texts]
+    assert [row is not None for row in alone] == [True] * len(held) + [False] * len(beyond)
+
+
+def test_a_decimal_with_an_enormous_exponent_takes_no_time(spark: SparkSession) -> None:
+    texts = (b'{"a":1e999999999}', b'{"a":-1e-999999999}', b'{"a":0e-999999999}', b'{"a":1.239}')
+    zero, rounded = Row(a=Decimal("0.00")), Row(a=Decimal("1.24"))
+    assert read(spark, "a decimal(5,2)", *texts) == [None, zero, zero, rounded]
+
+
+def test_a_decimal_that_is_written_as_a_string_is_held_to_the_same(spark: SparkSession) -> None:
+    texts = [
+        "1e999999999",
+        "-1e-999999999",
+        "1.239",
+        "1,00.5",
+        "1e2",
+        "x",
+        "1e",
+        "0" * 900 + "1",
+        "9" * 100_000,
+        ",1e9999",
+    ]
+    found = read(spark, "a decimal(5,2), b string", *(b'{"a":"%b","b":"1e999"}' % text.encode() for text in texts))
+    numbers = [None, "0.00", "1.24", "100.50", "100.00", None, None, "1.00", None, None]
+    assert [row and str(row.a) for row in found] == numbers
+    assert {row.b for row in found if row} == {"1e999"}
+
+
+def test_a_number_of_seconds_that_no_timestamp_holds_is_malformed(spark: SparkSession) -> None:
+    most = (2**63 - 1) // 10**6
+    texts = [b'{"n":%d,"at":[{"x":%d}]}' % (2**63 - 1, second) for second in (7, most + 1, -most - 1, 2**63 - 1)]
+    found = read(spark, "n long, at array<map<string, timestamp>>", *texts)
+    assert [row and row["at"][0]["x"].timestamp() for row in found] == [7, None, None, None]
+
+
+def test_a_number_that_is_taken_as_text_is_never_an_infinity(spark: SparkSession) -> None:
+    found = read(spark, "it string", b'{"it":1e400}', b'{"it":{"a":[-1e400, 2.5]}}', b'{"it":1e999999999}')
+    assert [row and row.it for row in found] == ["1E+400", '{"a":[-1E+400,2.5]}', "1E+999999999"]
+
+
+def test_a_number_that_is_taken_as_text_is_the_number(spark: SparkSession) -> None:
+    texts = (b"12345678901234567.89", b"1e-400", b"2.50", b"100000.0", b"1e5", b"12345678901234567890", b"[0.1,1e-400]")
+    found = read(spark, "it string", *(b'{"it":%b}' % text for text in texts))
+    wanted = ["12345678901234567.89", "1E-400", "2.5", "100000.0", "100000.0", "12345678901234567890", "[0.1,1E-400]"]
+    assert [row and row.it for row in found] == wanted
+
+
+def test_infinity_is_a_word_and_no_number_that_is_too_large(spark: SparkSession) -> None:
+    texts = (b'{"it":Infinity}', b'{"it":"-Infinity"}', b'{"it":1e400}')
+    assert read(spark, "it double", *texts) == [None] * 3
+    assert read(spark, "it double", *texts, lenient=True) == [Row(it=math.inf), Row(it=-math.inf), None]
+
+
 def test_other_encodings_are_no_json(spark: SparkSession) -> None:
     texts = ['{"it":1}'.encode(name) for name in ("utf-16-be", "utf-16-le", "utf-32-be", "utf-8-sig")]
     assert read(spark, "it long", *texts) == [None] * 4
@@ -110,6 +190,7 @@ ODD = st.sampled_from(
             "5e-324",
             "1.7976931348623157e308",
         ),
+        *("1.8e308", "-1e400", "1e99999999999", "1e-400", "1" + "0" * 99, "1" + "0" * 400, "-9223372036854775809"),
         *("tru", "nul", "truex", "True", r'"\u0041"', r'"\n"', '"\n"', '"\x00"', '"a', r'"\"', "'a'", '"7"', "/**/1"),
         *("[]", "[1,2]", "{}", '{"a":1}', "", " ", "\x00", "nullx"),
     )
@@ -163,7 +244,7 @@ HOSTILE = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(HOSTILE, min_size=100, max_size=300), st.booleans())
 def test_plain_objects_are_read_as_by_the_parser_of_all_json(
     spark: SparkSession, texts: list[bytes], lenient: bool

@@ -212,6 +212,28 @@ def test_an_event_that_is_not_what_the_topic_declares_is_refused_with_all_the_ot
 
 
 @pytest.mark.parametrize(
+    ("topic", "body", "where"),
+    [
+        ("ratings", b'{"rating":1e400}', "rating"),
+        ("ratings", b'{"rating":-1%s}' % (b"0" * 309), "rating"),
+        ("ratings", b'{"movie_id":9223372036854775808}', "movie_id"),
+        ("longs", b"9223372036854775808", ""),
+        ("avro", b'{"movie_id":1,"rating":1e400}', "rating"),
+        ("avro", b'{"movie_id":1,"rating":{"double":1e309}}', "rating.double"),
+        ("avro", b'{"movie_id":9223372036854775808}', "movie_id"),
+    ],
+)
+def test_a_number_that_its_type_cannot_hold_is_named_and_not_written(
+    post: Post, broker: Broker, fresh: str, topic: str, body: bytes, where: str
+) -> None:
+    before = _ends(broker, f"{topic}-{fresh}")
+    answer = post(topic, body)
+    assert answer.status_code == 422 and [one["where"] for one in answer.json()["problems"]] == [where]
+    assert "bits" in answer.json()["problems"][0]["expected"]
+    assert _ends(broker, f"{topic}-{fresh}") == before
+
+
+@pytest.mark.parametrize(
     "body",
     [
         b"",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"),
     ("string", "uuid"),
 }
+_LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
 BITS = {"int": 32, "long": 64}
 
 
@@ -170,7 +172,8 @@ def default(of: AvroType, value: Any) -> Any:
         if type(value) is int and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
             return value
     elif of.kind in ("float", "double"):
-        if type(value) in (int, float):
+        # What is written as a float must be finite as one: 1e400 is not, and 1e39 not in 32 bits.
+        if type(value) in (int, float) and abs(value) <= (_LARGEST_FLOAT if of.kind == "float" else sys.float_info.max):
             return float(value)
     elif _is_plain(of, value):
         return value

@@ -92,7 +92,8 @@ def _of_view(view: View, subject: str) -> Iterator[Mistake]:
         window = view.window
         for name, text in (("window", window.size), ("slide", window.slide), ("keep", window.keep)):
             yield from of_duration(view.place, subject, name, text)
-        yield from of_duration(view.place, subject, "late", window.late, zero=True)
+        for name, text in (("late", window.late), ("ahead", window.ahead)):
+            yield from of_duration(view.place, subject, name, text, zero=True)
         if window.slide is not None and _seconds(window.slide) > _seconds(window.size):
             remedy = "Correct slide=…: windows further apart than they are long would leave events out."
             expected = f"slide=… of at most the window's {window.size}"

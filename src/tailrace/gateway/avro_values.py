@@ -7,14 +7,12 @@ has it: an object whose one member is named like the branch. Bytes are base64.
 from __future__ import annotations
 
 import base64
-import math
-import struct
 from decimal import Decimal
 from typing import Any
 
 from tailrace.avro.types import BITS, AvroType
 from tailrace.gateway import avro_logical
-from tailrace.gateway.spark_types import Mismatch, got, is_text, within
+from tailrace.gateway.spark_types import Mismatch, floating, got, is_text, within
 
 # Texts and numbers are these before all others, so that what a value becomes does not depend on how it looks. Of
 # numbers the narrowest whole type is the first, then the widest of the others.
@@ -55,8 +53,8 @@ def expected(of: AvroType) -> str:
     return {
         "null": "null",
         "boolean": "true or false",
-        "float": "a number of 32 bits",
-        "double": "a number",
+        "float": "a number that 32 bits can hold",
+        "double": "a number that 64 bits can hold",
         "bytes": "bytes in base64",
         "string": "text",
         "array": "an array",
@@ -137,7 +135,7 @@ def _plain(of: AvroType, value: Any) -> Any:
         bits = BITS[of.kind]
         return value if type(value) is int and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else None
     if of.kind in ("float", "double"):
-        return _float(of, value) if isinstance(value, int | Decimal) and type(value) is not bool else None
+        return floating(value, of.kind) if isinstance(value, int | Decimal) and type(value) is not bool else None
     if of.kind == "boolean":
         return value if isinstance(value, bool) else None
     if not isinstance(value, str) or of.kind in ("null", "array", "map"):
@@ -151,12 +149,3 @@ def _plain(of: AvroType, value: Any) -> Any:
     except ValueError:
         return None
     return data if of.kind == "bytes" or len(data) == of.size else None
-
-
-def _float(of: AvroType, value: int | Decimal) -> float | None:
-    try:
-        found = float(value)
-        found = found if of.kind == "double" else struct.unpack("<f", struct.pack("<f", found))[0]
-    except OverflowError:
-        return None
-    return None if math.isinf(found) else found

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import math
 import struct
 from collections.abc import Collection
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Protocol
 
 from tailrace.avro.encoding import Encoding
@@ -15,7 +13,7 @@ from tailrace.avro.types import Unwritable
 from tailrace.catalog import CatalogTopic
 from tailrace.gateway import avro_values
 from tailrace.gateway.json_spans import Span
-from tailrace.gateway.spark_types import Mismatch, SparkType, got, is_text, mismatches, read
+from tailrace.gateway.spark_types import Mismatch, SparkType, floating, got, is_text, mismatches, read
 
 AVRO = "avro"
 FORMATS = ("json", "string", "long", "double", "bytes", AVRO)
@@ -76,8 +74,6 @@ class PlainKind:
         found = list(mismatches(value, read(TYPES[self.format]), where))
         if not found and self.format == "string" and not is_text(value):
             found.append(Mismatch(where, "text of Unicode characters", got(value)))
-        if not found and self.format == "double" and _float(value) is None:
-            found.append(Mismatch(where, "a number of 64 bits", got(value)))
         wrong.extend(found)
         if found:
             return b""
@@ -86,7 +82,7 @@ class PlainKind:
         if self.format == "long":
             return struct.pack(">q", value)
         if self.format == "double":
-            return struct.pack(">d", _float(value))
+            return struct.pack(">d", floating(value, "double"))
         return base64.b64decode(value)
 
 
@@ -163,14 +159,6 @@ def declared(topic: CatalogTopic) -> Kinds | None:
     value = Encoding(topic.schema) if topic.format == AVRO and topic.schema is not None else None
     key = Encoding(topic.key_schema) if topic.key_format == AVRO and topic.key_schema is not None else None
     return Kinds.of(topic, value, key)
-
-
-def _float(value: int | Decimal) -> float | None:
-    try:
-        found = float(value)
-    except OverflowError:
-        return None
-    return None if math.isinf(found) else found
 
 
 def _without(value: object, names: Collection[str]) -> object:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -14,6 +16,7 @@ from tailrace.catalog import Column
 from tailrace.queries.kinds import split_type
 
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "integer": 32, "bigint": 64, "long": 64}
+_FLOATING = {"float": 32, "double": 64}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)", re.ASCII)
 _TEXTS = re.compile(r"string|(var)?char\(\d+\)", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -151,7 +154,9 @@ def _expected(value: object, of: SparkType) -> str | None:
         held = type(value) is int and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
         return None if held else f"an integer of {bits} bits"
     if of.name in ("float", "double"):
-        return None if isinstance(value, int | Decimal) and type(value) is not bool else "a number"
+        if not isinstance(value, int | Decimal) or type(value) is bool:
+            return "a number"
+        return None if floating(value, of.name) is not None else f"a number that {_FLOATING[of.name]} bits can hold"
     if of.name == "decimal":
         precision, scale = of.digits
         if isinstance(value, int | Decimal) and type(value) is not bool and fits(Decimal(value), precision, scale):
@@ -168,6 +173,16 @@ def _expected(value: object, of: SparkType) -> str | None:
     if of.name == "binary":
         return None if _is_base64(value) else "bytes in base64"
     return None
+
+
+def floating(value: int | Decimal, type: str) -> float | None:
+    """The nearest `float` or `double` to a number; None where the number is too large for it."""
+    try:
+        found = float(value)
+        found = found if type == "double" else float(struct.unpack("<f", struct.pack("<f", found))[0])
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
 
 
 def fits(value: Decimal, precision: int, scale: int) -> bool:

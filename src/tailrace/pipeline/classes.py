@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped, unused-i
 
 # Each may use those before it.
 _FUNCTIONS = ("TypedFunction.java", "PlainTypes.java", "FlatJson.java", "Json.java", "Packed.java", "Functions.java")
+_ANALYSIS = ("Overflow.java",)
 _BATCHES = ("Newest.java", "Conflation.java")
 _SINK = ("RowJson.java", "Changelog.java", "Layout.java")
 _CORE = ("Shuffle.java", "LocalFiles.java")
@@ -25,7 +26,7 @@ def install(jvm: Any, directory: Path) -> None:
     """Compile the classes into a directory for the class loader, before Spark starts."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     known = loader
-    for source in (*_FUNCTIONS, *_BATCHES, *_CORE, *(_SINK if _has(jvm, loader, _KAFKA) else ())):
+    for source in (*_FUNCTIONS, *_ANALYSIS, *_BATCHES, *_CORE, *(_SINK if _has(jvm, loader, _KAFKA) else ())):
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(known)
         compiler.cook(source, Path(__file__).with_name(source).read_text(encoding="utf-8"))

@@ -73,14 +73,14 @@ def bad_for(decoded: DataFrame, declared: Reading, outputs: Sequence[tuple[View 
 def _bad_for_one(frame: DataFrame, output: View | Feed, reading: Reading) -> DataFrame:
     """Steps may rename and replace columns, so each output starts from the columns as they were."""
     base = frame.columns
-    at = output.window.at if isinstance(output, View) and output.window is not None else None
+    window = output.window if isinstance(output, View) else None
     stepped = frame.withColumn(_BASE, F.struct(*base)).withColumn(KEPT, F.col(SKIPPED).isNull())
     for step in reading.topic.steps:
         stepped = events.after(stepped, step)
-    marked = events.unusable(stepped, output.key, at).select(_BASE, F.col(SKIPPED).alias("__why"))
+    marked = events.unusable(stepped, output.key, window).select(_BASE, F.col(SKIPPED).alias("__why"))
     kept = {name: F.col(f"{_BASE}.{name}") for name in base}
     why = F.col("__why")
-    news = why.isin(events.NO_KEY, events.NO_TIME)
+    news = why.isin(events.NO_KEY, events.NO_TIME, events.AHEAD)
     kept[SKIPPED] = F.coalesce(kept[SKIPPED], F.when(news, why))
     kept[_VIEWS] = F.when(news, F.array_append(kept[_VIEWS], F.lit(output.name))).otherwise(kept[_VIEWS])
     return marked.select(*(column.alias(name) for name, column in kept.items()))
@@ -140,10 +140,11 @@ def _error(declared: Reading, schemas: Schemas) -> Column:
     expected = f"{topic.format} of {_fields(schemas.value)}"
     texts = {
         decoding.NULL_VALUE: f"expected {expected}, got a record without a value",
-        decoding.MALFORMED: f"expected {expected}",
+        decoding.MALFORMED: f"expected {expected}, each number within the range of its type",
         events.BROKEN_RULE: f"expected {topic.expect}",
         events.NO_KEY: f"expected a value in every key column, of {events.LONGEST_KEY} bytes at most together",
         events.NO_TIME: "expected a value in the time column",
+        events.AHEAD: "expected a time that is not in the future: `ahead=` says how far it may be ahead of its record",
     }
     found = F.col(SKIPPED)
     for reason, text in texts.items():

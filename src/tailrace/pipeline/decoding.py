@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from tailrace.pipeline import functions, wire
+from tailrace.pipeline.avro_decimals import beyond, narrowed, widened
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.wrapping import MARK, wrapped
 from tailrace.pipeline.writers import Writers
@@ -188,7 +189,7 @@ def decode(
     value = _value(topic)
     reason = F.when(F.col("value").isNull(), NULL_VALUE).when(_malformed(schema, topic), MALFORMED)
     return parsed.select(
-        *(value.getField(name).alias(name) for name in schema.fieldNames()),
+        *(_field(value, field, topic).alias(field.name) for field in schema.fields),
         *metadata_schema(schemas.key).fieldNames(),
         reason.alias(SKIPPED),
         *([RAW] if raw else []),
@@ -210,7 +211,14 @@ def _value(topic: Topic) -> Column:
     return F.col(_PARSED).getField("value") if topic.format == "avro" else F.col(_PARSED)
 
 
+def _field(value: Column, field: StructField, topic: Topic) -> Column:
+    found = value.getField(field.name)
+    return narrowed(found, field.dataType) if topic.format == "avro" else found
+
+
 def _avro(data: Column, schema: object, writers: Writers | None) -> Column:
+    """What was read, with wider decimals than declared; see `avro_decimals`."""
+    schema = widened(schema)
     if writers is not None:
         return wire.decode(
             data,
@@ -228,7 +236,7 @@ def _malformed(schema: StructType, topic: Topic) -> Column:
     if topic.format == "json":
         return value.isNull()
     if topic.format == "avro":
-        malformed = _malformed_avro(F.col(_PARSED))
+        malformed = _malformed_avro(F.col(_PARSED)) | beyond(value, schema)
         for field in schema.fields:
             if isinstance(field.dataType, StringType):
                 malformed = malformed | F.coalesce(~F.is_valid_utf8(value.getField(field.name)), F.lit(False))
@@ -248,7 +256,8 @@ def _key(topic: Topic, schemas: Schemas) -> Column:
         return functions.json(data, type)
     if topic.key_format == "avro":
         parsed = _avro(data, avro_key_schema(topic), schemas.key_writers)
-        value = F.when(~_malformed_avro(parsed), parsed.getField("value"))
+        held = parsed.getField("value")
+        value = F.when(~(_malformed_avro(parsed) | beyond(held, type)), narrowed(held, type))
         return F.try_validate_utf8(value) if isinstance(type, StringType) else value
     return _plain(data, topic.key_format)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tailrace.pipeline.decoding import avro_key_schema, avro_schema
 from tailrace.topics import Dedupe, Step, Table, Topic, Where, WithColumns
-from tailrace.views import AGGREGATE, Changelog, Feed, Source, View
+from tailrace.views import AGGREGATE, AHEAD, Changelog, Feed, Source, View
 
 
 def definition(
@@ -29,6 +29,8 @@ def definition(
         if output.window is not None:
             window = output.window
             found["window"] = [window.size, window.slide, window.at, window.late, window.keep]
+            if window.ahead != AHEAD:
+                found["ahead"] = window.ahead
         if output.how:
             found["how"] = output.how
     return found

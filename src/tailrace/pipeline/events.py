@@ -22,6 +22,7 @@ from tailrace.pipeline import decoding
 from tailrace.pipeline.decoding import MALFORMED, NULL_VALUE, SKIPPED, TIMESTAMP, Schemas
 from tailrace.pipeline.reading import HEADERS, Reading, key_columns, order
 from tailrace.topics import Dedupe, Step, Where
+from tailrace.views import Window
 
 # What conditions have let through so far; of a table, whether the key holds a row.
 KEPT = "__kept"
@@ -37,7 +38,11 @@ _IDENTITY = "__identity"
 BROKEN_RULE = "broken-rule"
 NO_KEY = "no-key"
 NO_TIME = "no-time"
-REASONS = (NULL_VALUE, MALFORMED, BROKEN_RULE, NO_KEY, NO_TIME)
+# Says that it was in the future: it would make everything that comes now too late.
+AHEAD = "ahead"
+REASONS = (NULL_VALUE, MALFORMED, BROKEN_RULE, NO_KEY, NO_TIME, AHEAD)
+# How far the timestamp of a record may be ahead of the clock, which is read once per batch, where time counts.
+_LONGEST_AHEAD = "1 day"
 # Bytes of a key, of all its columns together: as many as clients may ask for.
 LONGEST_KEY = 65_535
 # Too old for a window or for what a dedupe remembers. Only Spark knows; see `query`.
@@ -82,6 +87,10 @@ def after(decoded: DataFrame, step: Step) -> DataFrame:
     if isinstance(step, Dedupe):
         if not step.remembers:
             return decoded
+        if step.within is not None:
+            early = F.when(F.col(KEPT) & _is_ahead(), AHEAD)
+            decoded = decoded.withColumn(SKIPPED, F.coalesce(F.col(SKIPPED), early))
+            decoded = decoded.withColumn(KEPT, F.col(KEPT) & F.col(SKIPPED).isNull())
         return decoded.withColumns({_SEEN: F.col(KEPT), _IDENTITY: F.when(F.col(KEPT), _identity(step))})
     return decoded.withColumns({name: F.when(F.col(KEPT), F.expr(sql)) for name, sql in step.columns})
 
@@ -96,13 +105,25 @@ def _identity(step: Dedupe) -> Column:
     return F.struct(*(column.alias(f"by_{place}") for place, column in enumerate(ids)), alone.alias("alone"))
 
 
-def unusable(decoded: DataFrame, key: Sequence[str], at: str | None, *, table: bool = False) -> DataFrame:
-    """Mark what has no value in a key column or too long ones, or no time where one is needed."""
+def _is_ahead() -> Column:
+    """Whether a record has a timestamp that no clock shows yet."""
+    return F.unix_micros(TIMESTAMP) > F.unix_micros(F.current_timestamp()) + _micros(_LONGEST_AHEAD)
+
+
+def _micros(duration: str) -> Column:
+    return F.lit(round(durations.seconds(duration) * 1_000_000))
+
+
+def unusable(decoded: DataFrame, key: Sequence[str], window: Window | None, *, table: bool = False) -> DataFrame:
+    """Mark what has no value in a key column or too long ones, or no time that can be, where one is needed."""
     keyless = _keyless(decoded, key)
     considered = F.col(SKIPPED).isNull() if table else F.col(KEPT)
     reason = F.when(considered & keyless, NO_KEY)
-    if at is not None:
-        reason = reason.when(considered & F.col(at).isNull(), NO_TIME)
+    if window is not None:
+        at = F.col(window.at)
+        # By the record's own timestamp, and not by the clock: that is the same whenever it is read.
+        later = F.unix_micros(at) > F.unix_micros(TIMESTAMP) + _micros(window.ahead)
+        reason = reason.when(considered & at.isNull(), NO_TIME).when(considered & (later | _is_ahead()), AHEAD)
     return decoded.withColumn(SKIPPED, reason.otherwise(F.col(SKIPPED)))
 
 
@@ -117,10 +138,10 @@ def _keyless(decoded: DataFrame, key: Sequence[str]) -> Column:
     return keyless | (length > LONGEST_KEY) if texts else keyless
 
 
-def remarked(events: DataFrame, key: Sequence[str], at: str | None) -> DataFrame:
+def remarked(events: DataFrame, key: Sequence[str], window: Window | None) -> DataFrame:
     """Events that went through a transform, marked anew."""
     kept = events.withColumns({KEPT: F.lit(True), SKIPPED: F.lit(None).cast("string")})
-    return unusable(kept, key, at)
+    return unusable(kept, key, window)
 
 
 def observe(decoded: DataFrame, name: str) -> DataFrame:

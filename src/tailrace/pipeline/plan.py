@@ -71,13 +71,13 @@ def _marked(source: Decoded, observed_as: str | None) -> DataFrame:
 
 
 def _events(source: Decoded, output: View | Feed, observed_as: str | None) -> DataFrame:
-    at = output.window.at if isinstance(output, View) and output.window is not None else None
+    window = output.window if isinstance(output, View) else None
     if output.transform is None:
-        marked = E.unusable(source.frame, output.key, at)
+        marked = E.unusable(source.frame, output.key, window)
         return E.events(E.observe(marked, observed_as) if observed_as is not None else marked, source.reading)
     # Key and time may be made by the transform: what lacks them is known, and counted, only after it.
     marked = E.observe(source.frame, observed_as) if observed_as is not None else source.frame
-    made = E.remarked(_transformed(E.events(marked, source.reading), output), output.key, at)
+    made = E.remarked(_transformed(E.events(marked, source.reading), output), output.key, window)
     if observed_as is not None:
         made = E.observe(made, f"{observed_as}/transformed")
     return E.events(made, source.reading)
@@ -115,9 +115,14 @@ def versions_are_offsets(view: View, readings: Sequence[tuple[str, Reading]]) ->
 def versioning(output: View | Feed, readings: Sequence[tuple[str, Reading]]) -> int:
     """By which rule versions are made: a build that was begun by another one can't go on.
 
-    1: by the offset of a record, or by how many were absorbed. 2: by the newest record of each table.
+    1: by the offset of a record. 2: by the newest record of each table. 3: by how many were absorbed, with a state in
+    which whole numbers may be null because they have overflowed.
     """
-    return 2 if isinstance(output, View) and (output.kind == JOIN or _ranked(readings)) else 1
+    if not isinstance(output, View):
+        return 1
+    if output.kind == JOIN or _ranked(readings):
+        return 2
+    return 3 if accumulates(output, readings) else 1
 
 
 def accumulates(output: View | Feed, readings: Sequence[tuple[str, Reading]]) -> bool:

@@ -9,11 +9,13 @@ keeps; for events it counts them. `docs/decisions/0034-versions.md` says why a r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
 from tailrace import durations
 from tailrace.pipeline.conflation import conflated
@@ -35,7 +37,7 @@ _COUNT = "__count"
 
 def aggregate(events: DataFrame, view: View) -> DataFrame:
     """One row per key; the version counts the events of the key."""
-    return events.groupBy(*view.key).agg(*_named(view), *_versioned())
+    return _finite(events.groupBy(*view.key).agg(*_named(view), *_versioned()), view)
 
 
 def window(events: DataFrame, view: View, declared: Window) -> DataFrame:
@@ -45,7 +47,7 @@ def window(events: DataFrame, view: View, declared: Window) -> DataFrame:
     at = "__at"
     timed = events.withColumn(at, F.col(declared.at)).withWatermark(at, durations.spark_text(declared.late))
     grouped = timed.groupBy(*view.key, F.window(at, size, slide).alias(_WINDOW)).agg(*_named(view), *_versioned())
-    found = grouped.select(
+    found = _finite(grouped, view).select(
         *view.key,
         F.col(f"{_WINDOW}.start").alias(WINDOW_START),
         F.col(f"{_WINDOW}.end").alias(WINDOW_END),
@@ -277,6 +279,41 @@ def named_columns(output: View | Feed) -> list[tuple[str, Column]]:
 
 def _named(view: View) -> list[Column]:
     return [column.alias(name) for name, column in named_columns(view)]
+
+
+def _finite(grouped: DataFrame, view: View) -> DataFrame:
+    """Aggregates with null for what is no finite number: a sum that no double holds, or one of infinities."""
+    own = {name for name, _ in named_columns(view)}
+    checked = {field.name: finite(F.col(field.name), field.dataType) for field in grouped.schema if field.name in own}
+    changed = {name: column for name, column in checked.items() if column is not None}
+    return grouped.withColumns(changed) if changed else grouped
+
+
+def finite(value: Column, type: DataType) -> Column | None:
+    """A value with null for each number in it that is not finite; None if its type has no such numbers."""
+    if isinstance(type, DoubleType | FloatType):
+        # Spark has NaN above infinity.
+        return F.when(F.abs(value) < F.lit(math.inf), value)
+    if isinstance(type, StructType):
+        fields = [(one.name, finite(value.getField(one.name), one.dataType)) for one in type]
+        if all(column is None for _, column in fields):
+            return None
+        found = [(value.getField(name) if column is None else column).alias(name) for name, column in fields]
+        return F.when(value.isNotNull(), F.struct(*found))
+    if isinstance(type, ArrayType) and _fractional(element := type.elementType):
+        return F.transform(value, lambda one: _checked(one, element))
+    if isinstance(type, MapType) and _fractional(held := type.valueType):
+        return F.transform_values(value, lambda _, one: _checked(one, held))
+    return None
+
+
+def _checked(value: Column, type: DataType) -> Column:
+    found = finite(value, type)
+    return value if found is None else found
+
+
+def _fractional(type: DataType) -> bool:
+    return finite(F.lit(None), type) is not None
 
 
 def _versioned() -> list[Column]:

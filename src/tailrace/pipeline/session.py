@@ -52,8 +52,10 @@ SETTINGS = {
     "spark.sql.streaming.realTimeMode.minBatchDuration": "100ms",
     # A consumer per partition of every query stays open; an app of many views would open and close them in turn.
     "spark.kafka.consumer.cache.capacity": "1024",
-    # A bad value in one record gives null instead of an error that ends the query.
+    # A bad value in one record gives null instead of an error that ends the query. So does an overflow of whole
+    # numbers, which would be a wrong number otherwise.
     "spark.sql.ansi.enabled": "false",
+    "spark.sql.extensions": "tailrace.Overflow",
     # As in JSON, of two entries with one name the last wins; the default ends the query.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # Column names are compared as JSON, Redis and clients compare them.
