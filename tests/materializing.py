@@ -232,7 +232,7 @@ def still(
     reader = CatalogReader(log.broker.address, catalog_topic(log.app))
     changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer", most=most)
     counters = counters or Counters()
-    catalog = CatalogCopy(reader, writer)
+    catalog = CatalogCopy(reader, writer, counters)
     upkeep = Upkeep(
         writer,
         Additions(log.broker.address),

@@ -10,17 +10,26 @@ records of a topic has come; `request/<view>` → see `requests`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
+from tailrace.errors import CatalogError, NewerFormat
 from tailrace.position import lineage
+from tailrace.typed import check, fits, read_object
 
 FORMAT = 1
 APP_RECORD = "app"
 PROGRESS_RECORDS = "progress/"
 BUILDING_RECORDS = "building/"
 DEAD_LETTER_RECORDS = "dead-letters/"
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_MOST_PARTITIONS = 1_000_000
+# What decoding raises for a record that somebody else has made.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_Entry = TypeVar("_Entry", "CatalogView", "CatalogFeed", "CatalogTopic")
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ class CatalogView:
     def decode(cls, found: Mapping[str, Any]) -> CatalogView:
         """The view in decoded JSON; what a newer pipeline has added to it is passed over."""
         held = found.get("next")
-        return cls(**{**_known(cls, found), "next": cls.decode(held) if held is not None else None})
+        return _checked(cls(**{**_known(cls, found), "next": cls.decode(held) if held is not None else None}))
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,7 @@ class CatalogFeed:
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> CatalogFeed:
         """The feed in decoded JSON; what a newer pipeline has added to it is passed over."""
-        return cls(**_known(cls, found))
+        return _checked(cls(**_known(cls, found)))
 
 
 @dataclass(frozen=True)
@@ -132,7 +141,7 @@ class CatalogTopic:
     def decode(cls, found: Mapping[str, Any]) -> CatalogTopic:
         """The topic in decoded JSON; what a newer pipeline has added to it is passed over."""
         known = {field.name for field in fields(cls)}
-        return cls(
+        made = cls(
             **{
                 **{name: value for name, value in found.items() if name in known},
                 "columns": tuple(Column(**column) for column in found["columns"]),
@@ -140,6 +149,8 @@ class CatalogTopic:
                 "key_columns": tuple(found.get("key_columns", ())),
             }
         )
+        check(made)
+        return made
 
 
 def _known(kind: type[CatalogView | CatalogFeed], found: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,15 +163,29 @@ def _known(kind: type[CatalogView | CatalogFeed], found: Mapping[str, Any]) -> d
     }
 
 
+_Build = TypeVar("_Build", CatalogView, CatalogFeed)
+
+
+def _checked(entry: _Build) -> _Build:
+    """A view or feed that other processes can go by; raises ValueError."""
+    check(entry)
+    if _TOPIC.fullmatch(entry.changelog) is None:
+        raise ValueError(f"expected the name of a topic as `changelog`, got {entry.changelog[:40]!r}")
+    if not 0 < entry.partitions <= _MOST_PARTITIONS or entry.generation < 0:
+        raise ValueError(f"expected partitions and a generation, got {entry.partitions} and {entry.generation}")
+    return entry
+
+
 @dataclass(frozen=True)
 class Catalog:
-    """An app as other processes see it."""
+    """An app as other processes see it. `refused` are entries that could not be read, and why."""
 
     app: str
     views: Mapping[str, CatalogView]
     feeds: Mapping[str, CatalogFeed] = field(default_factory=dict)
     format: int = FORMAT
     topics: Mapping[str, CatalogTopic] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def lineage(self, view: CatalogView | CatalogFeed) -> str:
         """What positions of this view start with."""
@@ -168,18 +193,68 @@ class Catalog:
 
     def encode(self) -> bytes:
         """Compact JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False).encode()
+        found = asdict(self)
+        del found["refused"]
+        return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Catalog:
-        """The catalog in a record value; raises ValueError for one of a newer format."""
-        found = json.loads(data)
-        if found["format"] != FORMAT:
-            raise ValueError(f"expected a catalog of format {FORMAT}, got {found['format']}: update this process")
-        views = {name: CatalogView.decode(view) for name, view in found["views"].items()}
-        feeds = {name: CatalogFeed.decode(feed) for name, feed in found.get("feeds", {}).items()}
-        topics = {name: CatalogTopic.decode(topic) for name, topic in found.get("topics", {}).items()}
-        return cls(app=found["app"], views=views, feeds=feeds, format=found["format"], topics=topics)
+    def decode(cls, data: bytes, before: Catalog | None = None) -> Catalog:
+        """The catalog in a record value; raises NewerFormat for one of a newer format, CatalogError for what is none.
+
+        An entry that can't be read is the one of the catalog `before`, or left out; the others are as they stand.
+        """
+        try:
+            found = read_object(data)
+        except ValueError as error:
+            raise CatalogError(f"the catalog: {error}") from None
+        written = found.get("format")
+        if type(written) is int and written > FORMAT:
+            raise NewerFormat(f"expected a catalog of format {FORMAT}, got {str(written)[:40]}: update this process")
+        if written != FORMAT:
+            raise CatalogError(f"expected a catalog of format {FORMAT}, got {str(written)[:40]}")
+        refused: dict[str, str] = {}
+        held = before or cls("", {})
+        # Each changelog is one view's, or one feed's: another would take its rows away.
+        taken: dict[str, str] = {}
+        views = _entries(found, "views", CatalogView.decode, held.views, refused, taken)
+        feeds = _entries(found, "feeds", CatalogFeed.decode, held.feeds, refused, taken)
+        topics = _entries(found, "topics", CatalogTopic.decode, held.topics, refused, taken)
+        app = found.get("app")
+        if not fits(app, str):
+            raise CatalogError(f"the catalog: expected `app` as a name, got {str(app)[:40]}")
+        return cls(str(app), views, feeds, topics=topics, refused=refused)
+
+
+def _entries(
+    found: Mapping[str, Any],
+    kind: str,
+    decode: Callable[[Mapping[str, Any]], _Entry],
+    before: Mapping[str, _Entry],
+    refused: dict[str, str],
+    taken: dict[str, str],
+) -> dict[str, _Entry]:
+    entries = found.get(kind, {})
+    if not isinstance(entries, dict):
+        raise CatalogError(f"the catalog: expected `{kind}` as an object, got {str(entries)[:40]}")
+    made: dict[str, _Entry] = {}
+    for name, entry in entries.items():
+        try:
+            one = decode(entry)
+            if one.name != name or not fits(name, str):
+                raise ValueError(f"expected the name {name[:40]!r}, got {one.name[:40]!r}")
+            if not _takes(one, taken):
+                raise ValueError("expected a changelog of its own, got that of another")
+            made[name] = one
+        except _UNREADABLE as error:
+            refused[f"{kind}/{name}"] = str(error) or type(error).__name__
+            if name in before and _takes(before[name], taken):
+                made[name] = before[name]
+    return made
+
+
+def _takes(entry: CatalogView | CatalogFeed | CatalogTopic, taken: dict[str, str]) -> bool:
+    """Whether no other entry has the same changelog; from now on it is this one's."""
+    return isinstance(entry, CatalogTopic) or taken.setdefault(entry.changelog, entry.name) == entry.name
 
 
 @dataclass(frozen=True)
@@ -223,10 +298,20 @@ class Progress:
 
     @classmethod
     def decode(cls, data: bytes) -> Progress:
-        """The progress in a record value; what a newer pipeline has added to it is passed over."""
+        """The progress in a record value; raises CatalogError for what is none.
+
+        What a newer pipeline has added to it is passed over.
+        """
         known = {field.name for field in fields(cls)}
-        found = {name: value for name, value in json.loads(data).items() if name in known}
-        return cls(**{**found, "degraded": tuple(found.get("degraded") or ())})
+        try:
+            found = {name: value for name, value in read_object(data).items() if name in known}
+            made = cls(**{**found, "degraded": tuple(found.get("degraded") or ())})
+            check(made)
+            # Its partitions are numbers.
+            _ = made.processed
+        except _UNREADABLE as error:
+            raise CatalogError(f"expected progress, got {data[:40]!r}: {error}") from None
+        return made
 
 
 def catalog_topic(app: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tailrace.key_changes import KeyChanges, decode_changes
+from tailrace.typed import check
 
 FORMAT = 1
 COMMANDS = ("open", "begin", "add", "remove", "refresh")
@@ -22,6 +23,9 @@ COMMANDS = ("open", "begin", "add", "remove", "refresh")
 EVERY_ROW = "true"
 # How long a stream that nobody uses is kept where its client does not say, in seconds.
 TTL = 60
+# A stream that is kept for longer than a year, or beyond the year 9999, is none.
+_LONGEST_TTL = 366 * 86_400
+_LAST = 253_402_300_799_999
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def decode_command(key: str, value: bytes) -> Command:
     """The command in a record; what a newer gateway has added to it is passed over."""
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NotACommand(f"expected JSON, got {value[:40]!r}") from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         got = found.get("format") if isinstance(found, dict) else found
@@ -94,6 +98,12 @@ def decode_command(key: str, value: bytes) -> Command:
         ttl=TTL if held.get("ttl") is None else _of(held, "ttl", int),
         changes=_changes(held.get("changes")),
     )
+    try:
+        check(stream)
+    except ValueError as error:
+        raise NotACommand(str(error)) from None
+    if not 0 <= stream.expires <= _LAST or not 0 < stream.ttl <= _LONGEST_TTL:
+        raise NotACommand(f"expected times that come, got expires {stream.expires} and ttl {stream.ttl}")
     if stream.id != key:
         raise NotACommand(f"expected the record key to be the stream's id {stream.id[:40]!r}, got {key[:40]!r}")
     return Command(command, stream)

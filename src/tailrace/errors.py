@@ -12,6 +12,8 @@
     ├── RegistryError         the schema registry refused, or its answer is not what the app needs
     │   └── SchemaRefused     a schema that it holds can't be used to read records
     ├── TopicError            a Kafka topic is not what the app needs
+    ├── CatalogError          the app's catalog topic holds what can't be read
+    │   └── NewerFormat       a newer version of Tailrace has written it
     ├── InstallError          Java, Redis or a jar that `tailrace dev` needs is missing or damaged
     └── PartDied              a process started by `tailrace dev` ended by itself
 
@@ -78,6 +80,14 @@ class SchemaRefused(RegistryError):
 
 class TopicError(TailraceError):
     """Correct the topic that the text names."""
+
+
+class CatalogError(TailraceError, ValueError):
+    """Start the pipeline, which writes the catalog anew, and see who else writes to its topic."""
+
+
+class NewerFormat(CatalogError):
+    """Update Tailrace."""
 
 
 class InstallError(TailraceError):

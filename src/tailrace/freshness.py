@@ -70,7 +70,7 @@ class Report:
                 int(found["longest"]),
                 {int(number): int(count) for number, count in found["counts"]},
             )
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
 
 

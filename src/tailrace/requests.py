@@ -13,9 +13,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from tailrace.typed import check, read_object
+
 log = logging.getLogger(__name__)
 
 REQUEST_RECORDS = "request/"
+# What Spark takes for the earliest offset that there is.
+_EARLIEST = -2
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,13 @@ def request_for(view: str, records: Mapping[str, bytes]) -> Request | None:
     if data is None:
         return None
     try:
-        found = json.loads(data)
-        return Request(int(found["after"]), found.get("starts", {}), str(found.get("why", Request.why)))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        found = read_object(data)
+        request = Request(found["after"], found.get("starts", {}), found.get("why", Request.why))
+        check(request)
+        starts = [start for of in request.starts.values() for start in of.items()]
+        if not all(partition.isdecimal() and offset >= _EARLIEST for partition, offset in starts):
+            raise ValueError("expected partitions as numbers, and offsets")
+        return request
+    except (ValueError, KeyError):
         log.error("view %s: expected a request, got %r, which is passed over", view, data[:200])
         return None

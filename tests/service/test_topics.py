@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
 
 from running import eventually
 from services import NewBroker
+from tailrace.catalog import Catalog
 from tailrace.dev.broker import Broker
 from tailrace.errors import TopicError, Unreachable
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
@@ -97,11 +98,14 @@ def test_the_catalog_topic_gives_the_newest_value_per_record(broker: Broker, fre
     reader = CatalogReader(broker.address, topic)
     assert reader.read_whole() == {}
     writer = CatalogWriter(broker.address, topic)
-    for key, value in (("app", b"1"), ("progress/v", b"2"), ("app", b"3")):
+    first, second = (Catalog(name, {}).encode() for name in ("first", "second"))
+    # A catalog that can't be read does not take the place of one that can.
+    catalogs = [("app", value) for value in (b"0", first, second, b"3")]
+    for key, value in [("progress/v", b"2"), *catalogs, ("progress/v", b"4")]:
         writer.put(key, value)
     writer.flush()
     again = CatalogReader(broker.address, topic)
-    assert again.read_whole() == {"app": b"3", "progress/v": b"2"}
+    assert again.read_whole() == {"app": second, "progress/v": b"4"}
     reader.close()
     again.close()
 

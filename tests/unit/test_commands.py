@@ -20,7 +20,7 @@ streams = st.builds(
     keys=st.none() | st.lists(st.text()).map(tuple),
     where=st.none() | st.text(),
     begun=st.booleans(),
-    expires=st.integers(),
+    expires=st.integers(0, 253_402_300_799_999),
 )
 
 

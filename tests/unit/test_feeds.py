@@ -11,7 +11,7 @@ from tailrace import App
 from tailrace.catalog import Catalog, CatalogFeed
 from tailrace.event import Event, decode_event
 from tailrace.materializer.feed_beginning import beginning
-from tailrace.pipeline.builds import feed_starts
+from tailrace.pipeline.builds import starts_within
 from tailrace.pipeline.definitions import definition
 from tailrace.pipeline.plan import ordered
 from tailrace.pipeline.reading import readings
@@ -83,8 +83,8 @@ def test_a_catalog_from_before_feeds_had_limits_is_read_and_takes_no_event_for_a
 
 
 def test_the_next_generation_begins_where_the_last_one_was_and_reads_new_partitions_whole() -> None:
-    assert feed_starts({}, {"ratings": 2}) == {}
-    assert feed_starts({"ratings": {"0": 7}, "other": {"0": 1}}, {"ratings": 2}) == {"ratings": {"0": 7, "1": -2}}
+    assert starts_within({}, {"ratings": 2}) == {}
+    assert starts_within({"ratings": {"0": 7}, "other": {"0": 1}}, {"ratings": 2}) == {"ratings": {"0": 7, "1": -2}}
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,10 @@ def index_of(**queries: str) -> QueryIndex:
     return index
 
 
+def leaves_nothing(index: QueryIndex) -> bool:
+    return all(not held for held in vars(index).values() if isinstance(held, dict))
+
+
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The predicates that are asked from now on."""
     looked, plain = [], Predicate.matches
@@ -90,7 +94,7 @@ def test_a_query_can_be_replaced_and_removed_and_leaves_nothing_behind() -> None
     for id in ("a", "b", "c", "c", "unknown"):
         index.remove(id)
     assert len(index) == 0 and index.matching(ROW, 0) == set()
-    assert all(not held for held in vars(index).values())
+    assert leaves_nothing(index)
 
 
 def test_an_id_that_is_added_again_stays() -> None:
@@ -119,7 +123,7 @@ def test_queries_that_no_row_fulfils_come_and_go_in_any_order() -> None:
     index = index_of(a="status = 'x' and status = 'y'", b="status = 'z'")
     index.remove("b")
     index.remove("a")
-    assert all(not held for held in vars(index).values())
+    assert leaves_nothing(index)
 
 
 # Few columns and values, so that terms contradict each other and share columns.
@@ -153,4 +157,23 @@ def test_whatever_comes_and_goes_the_index_finds_what_each_predicate_says(steps:
             assert index.matching(row, 0) == {id for id, predicate in held.items() if predicate.matches(row, 0)}
     for id in reversed(held):
         index.remove(id)
-    assert all(not left for left in vars(index).values())
+    assert leaves_nothing(index)
+
+
+def test_a_query_that_fails_on_a_row_does_not_match_it_and_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, failed = Predicate.matches, list[None]()
+
+    def broken(self: Predicate, row: Mapping[str, object], now_ms: int) -> bool:
+        if "n" in self.text:
+            raise KeyError(self.text)
+        return plain(self, row, now_ms)
+
+    monkeypatch.setattr(Predicate, "matches", broken)
+    index = QueryIndex(lambda: failed.append(None))
+    for id, query in {"a": "n = 7", "b": "total > 5", "c": "client_id = 'c7'"}.items():
+        index.add(id, parse(query, (COLUMNS[0], COLUMNS[2], COLUMNS[3])))
+    for _ in range(3):
+        assert index.matching(ROW, 0) == {"b"}
+    assert index.holds("b", ROW, 0) and not index.holds("a", ROW, 0)
+    # Once for each query, not for each row: `client_id` has an n, too.
+    assert len(failed) == 2

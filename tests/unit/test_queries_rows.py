@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from decimal import Decimal
 
@@ -34,7 +33,7 @@ decode = row_decoder(COLUMNS)
 
 
 def match(query: str, row: str, now_ms: int = 0) -> bool:
-    return parse(query, COLUMNS).matches(decode(row.encode()), now_ms)
+    return parse(query, COLUMNS).matches(decode(row.encode()) or {}, now_ms)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +141,17 @@ def test_one_known_term_decides_where_the_other_is_unknown() -> None:
 
 
 def test_wide_decimals_stay_exact_and_narrow_ones_cost_nothing() -> None:
-    assert decode(b'{"w":1.000000000000000001}')["w"] == Decimal("1.000000000000000001")
-    assert row_decoder([Column("m", "decimal(10,2)")]) is json.loads
-    assert row_decoder([Column("c", "struct<w:decimal(38,2)>")]) is not json.loads
+    assert (decode(b'{"w":1.000000000000000001}') or {})["w"] == Decimal("1.000000000000000001")
+    narrow, wide = row_decoder([Column("m", "decimal(10,2)")]), row_decoder([Column("c", "struct<w:decimal(38,2)>")])
+    assert type((narrow(b'{"m":1.5}') or {})["m"]) is float
+    assert type((wide(b'{"m":1.5}') or {})["m"]) is Decimal
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"[1]", b"{", b"\xff", b"[" * 100_000, b"null", b'{"m":1e99999999999999999999}']
+)
+def test_what_is_no_row_is_told_as_such(value: bytes) -> None:
+    assert row_decoder([Column("m", "decimal(38,2)")])(value) is None
 
 
 @settings(max_examples=300, deadline=None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from tailrace.gateway.endings import GONE, SLOW, end
+from tailrace.gateway.endings import FAULT, GONE, SLOW, end
 from tailrace.gateway.feed_resume import feed_rebuilt
 from tailrace.gateway.feed_subscription import FeedSubscription
 from tailrace.gateway.followed_feed import FeedSource, FollowedFeed
@@ -131,6 +131,7 @@ class FeedHub:
             news = followed.offer(message)
         except Exception:
             log.exception("message=dropped channel=%r bytes=%d", channel[:200], len(data))
+            self.metrics.set_aside("message")
             return True
         if news:
             self.metrics.delay.observe(max(0.0, time.time() - message.event.timestamp / 1000))
@@ -140,7 +141,13 @@ class FeedHub:
         """Write all that was passed on; runs once per tick of the loop, after the messages of the tick."""
         changed, self._changed = self._changed, []
         for followed in changed:
-            followed.flush()
+            try:
+                followed.flush()
+            except Exception:
+                log.exception("flush=failed channel=%r", followed.channel[:200])
+                self.metrics.set_aside("flush")
+                for wire in {one.wire for one in followed.subscriptions}:
+                    wire.finish(FAULT)
 
     def refresh(self) -> None:
         """Take in the catalog: feeds that go on elsewhere are followed there, and those of removed ones end."""
@@ -220,6 +227,10 @@ class FeedHub:
             await followed.check(self.timing.patience)
         except Unavailable as error:
             log.debug("feed=unavailable step=check error=%r", str(error))
+        except Exception:
+            # The others of its batch are checked all the same, and it is when its turn comes again.
+            log.exception("feed=failed step=check feed=%s client=%r", followed.feed.name, followed.client[:200])
+            self.metrics.set_aside("feed")
 
     def _wake(self, followed: FollowedFeed) -> None:
         if followed not in self._repairs and followed.subscriptions:

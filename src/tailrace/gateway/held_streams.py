@@ -27,7 +27,10 @@ class _Held:
 
 
 class HeldStreams:
-    """Connections by the id of their stream. `check` raises a Problem where a client may not follow keys of a view."""
+    """Connections by the id of their stream. `check` raises a Problem where a client may not follow keys of a view.
+
+    `failed` is called for a stream that fails in a way nobody foresaw: it is logged, and the others go on.
+    """
 
     def __init__(
         self,
@@ -35,7 +38,9 @@ class HeldStreams:
         kept: KeptStreams,
         check: Callable[[StreamSubscription, Sequence[bytes]], None],
         sweep: float,
+        failed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._failed = failed
         self._channels = channels
         self._kept = kept
         self._check = check
@@ -110,7 +115,13 @@ class HeldStreams:
                 self._work.clear()
             try:
                 for id, held in tuple(self._held.items()):
-                    await self._tend(id, held, now)
+                    try:
+                        await self._tend(id, held, now)
+                    except Unavailable:
+                        raise
+                    except Exception:
+                        log.exception("stream=failed stream=%s", id)
+                        self._failed()
                 await self._kept.tend()
             except Unavailable as error:
                 log.debug("streams=unavailable error=%r", str(error))

@@ -11,7 +11,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from tailrace.gateway.course import Course
-from tailrace.gateway.endings import SHUTDOWN, SLOW
+from tailrace.gateway.endings import FAULT, SHUTDOWN, SLOW
 from tailrace.gateway.followed import Followed
 from tailrace.gateway.follower import Follower, Following, Gatherer
 from tailrace.gateway.frames import KEEP_ALIVE
@@ -108,6 +108,7 @@ class Hub:
             news = followed.offer(row)
         except Exception:
             log.exception("message=dropped channel=%r bytes=%d", channel[:200], len(data))
+            self._metrics.set_aside("message")
             followed.course.doubt()
             return
         if news:
@@ -120,7 +121,13 @@ class Hub:
         self._news = 0
         changed, self._changed = self._changed, []
         for followed in changed:
-            followed.flush()
+            try:
+                followed.flush()
+            except Exception:
+                log.exception("flush=failed channel=%r", followed.channel[:200])
+                self._metrics.set_aside("flush")
+                for wire in {follower.wire for follower in followed.followers}:
+                    wire.finish(FAULT)
         gathered, self._gathered = self._gathered, []
         for gatherer in gathered:
             try:
@@ -128,6 +135,7 @@ class Hub:
             except Exception:
                 # A transport that refuses is on its way to `connection_lost`; the others must not pay for it.
                 log.exception("write=refused")
+                self._metrics.set_aside("flush")
         self._pace.flushed(time.monotonic() - began)
 
     def gather(self, gatherer: Gatherer) -> None:

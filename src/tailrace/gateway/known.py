@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -77,11 +77,12 @@ class KnownView:
             return b"{%b:%b}" % (_json(names[0]), _typed(text, self.key[0].type))
         try:
             values = json.loads(text)
-        except ValueError:
-            values = None
-        if not isinstance(values, list) or len(values) != len(names):
-            return _json({"key": text})  # no row can have this key
-        return _json(dict(zip(names, values, strict=True)))
+            if isinstance(values, list) and len(values) == len(names):
+                return _json(dict(zip(names, values, strict=True)))
+        except (ValueError, RecursionError):
+            # Neither is it one that spells half a character, or is nested too deep to be read or written.
+            pass
+        return _json({"key": text})  # no row can have this key
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,9 @@ class Known:
         self.progress: Mapping[str, Progress] = {}
         self.loaded = False
         self.problem: str | None = None
+        # Called for each part of a catalog that can't be read, once; it is logged, and stays what it was.
+        self.failed: Callable[[], None] = lambda: None
+        self._told: set[str] = set()
 
     def load(self, records: Mapping[str, bytes]) -> set[str]:
         """Take in the records of the catalog; returns the views that were rebuilt or removed.
@@ -130,14 +134,20 @@ class Known:
         if found is None:
             return set()
         try:
-            catalog = Catalog.decode(found)
-            progress = [Progress.decode(value) for name, value in records.items() if name.startswith(PROGRESS_RECORDS)]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            problem = f"the catalog can't be read: {error or type(error).__name__}"
-            if problem != self.problem:
-                log.error("catalog=unreadable error=%r", problem)
-            self.problem = problem
+            catalog = Catalog.decode(found, self.catalog)
+        except ValueError as error:
+            self.problem = f"the catalog can't be read: {error}"
+            self._tell({self.problem})
             return set()
+        unreadable = {f"{name} can't be read: {why}" for name, why in catalog.refused.items()}
+        progress = []
+        for name, value in records.items():
+            if name.startswith(PROGRESS_RECORDS):
+                try:
+                    progress.append(Progress.decode(value))
+                except ValueError as error:
+                    unreadable.add(f"{name} can't be read: {error}")
+        self._tell(unreadable)
         views = {view.name: KnownView.of(catalog, view) for view in catalog.views.values()}
         changed = {name for name, view in self.views.items() if views.get(name) != view}
         if views != self.views:
@@ -149,6 +159,13 @@ class Known:
         self.topics = catalog.topics
         self.loaded, self.problem = True, None
         return changed
+
+    def _tell(self, problems: set[str]) -> None:
+        """Say what can't be read, each time that it is something else."""
+        for problem in problems - self._told:
+            log.error("catalog=unreadable error=%r", problem[:500])
+            self.failed()
+        self._told = problems
 
     def partitions(self) -> list[tuple[str, int, str]]:
         """Every (view or feed, partition, lineage) of the app."""

@@ -15,6 +15,7 @@ from functools import partial
 
 from tailrace.commands import Command, Stream
 from tailrace.gateway.commanding import Commanding
+from tailrace.gateway.endings import FAULT
 from tailrace.gateway.followed_query import MOST_HELD, MOST_RECENT, FollowedQuery
 from tailrace.gateway.known import Known, KnownView
 from tailrace.gateway.metrics import Metrics
@@ -94,6 +95,7 @@ class Queries:
             part.deliver(unpack_message(data))
         except Exception:
             log.exception("message=dropped channel=%r bytes=%d", channel[:200], len(data))
+            self._metrics.set_aside("message")
             part.read()
         return True
 
@@ -170,7 +172,13 @@ class Queries:
         """Write all that has changed; runs once per tick of the loop, after the messages of the tick."""
         changed, self._changed = self._changed, {}
         for followed in changed:
-            followed.flush()
+            try:
+                followed.flush()
+            except Exception:
+                log.exception("flush=failed view=%s query=%s", followed.view.name, followed.query)
+                self._metrics.set_aside("flush")
+                for wire in {follower.wire for follower in followed.followers}:
+                    wire.finish(FAULT)
 
     async def run(self) -> None:
         """Refresh streams, end those that nobody uses, and read what pub/sub has lost, until cancelled."""

@@ -47,13 +47,27 @@ class Sweep:
                 await self._wait(self._interval)
             for batch in passage.batches:
                 try:
-                    passage.read(batch, await self._repair(batch))
+                    await self._read(passage, batch)
                 except Unavailable as error:
                     log.debug("sweep=failed error=%r", str(error))
                     await self._wait(self._interval)
                     break
                 if await self._wait(pause):
                     break
+
+    async def _read(self, passage: Passage, batch: list[Followed]) -> None:
+        try:
+            passage.read(batch, await self._repair(batch))
+            return
+        except Unavailable:
+            raise
+        except Exception:
+            log.exception("sweep=failed view=%s partition=%d", batch[0].view.name, batch[0].partition)
+            self._metrics.set_aside("row")
+        if len(batch) > 1:
+            # One key that can't be read stops none of the others.
+            for one in batch:
+                await self._read(passage, [one])
 
     async def _repair(self, batch: list[Followed]) -> list[Held]:
         view, partition = batch[0].view, batch[0].partition

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from tailrace.catalog import catalog_topic
+import logging
+
+from tailrace.catalog import APP_RECORD, Catalog, catalog_topic
+from tailrace.errors import NewerFormat
 from tailrace.kafka.one_partition import OnePartitionReader, OnePartitionWriter
 from tailrace.kafka.topics import Topics
+
+log = logging.getLogger(__name__)
 
 
 class CatalogReader(OnePartitionReader):
     """Follows the one partition of the catalog topic from its start."""
 
     def __init__(self, servers: str, topic: str) -> None:
-        super().__init__(servers, topic, "catalog")
+        super().__init__(servers, topic, "catalog", _usable)
+
+
+def _usable(key: str, value: bytes) -> bool:
+    """Not a catalog that can't be read: the one before it counts, as long as compaction has left it there."""
+    try:
+        if key == APP_RECORD:
+            Catalog.decode(value)
+    except NewerFormat:
+        return True
+    except ValueError as error:
+        log.error("a catalog on the catalog topic can't be read, and is passed over: %s", error)
+        return False
+    return True
 
 
 def read_records(servers: str, app: str, topics: Topics) -> dict[str, bytes]:

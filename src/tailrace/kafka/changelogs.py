@@ -58,6 +58,10 @@ class Changelogs:
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Share these topics with the other members of the group."""
+        if not topics:
+            # A subscription to nothing is refused.
+            self._consumer.unsubscribe()
+            return
         self._consumer.subscribe(
             list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
         )

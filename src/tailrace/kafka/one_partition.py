@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import overload
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
@@ -16,12 +17,14 @@ _TIMEOUT = 15.0
 class OnePartitionReader:
     """Follows the one partition of a topic from its start; `what` names the topic in the group id and in errors.
 
-    A topic that does not exist yet has no records; it is followed some seconds after it is made.
+    A topic that does not exist yet has no records; it is followed some seconds after it is made. `usable` says whether
+    a value can take the place of the one before it, where it is read whole.
     """
 
-    def __init__(self, servers: str, topic: str, what: str) -> None:
+    def __init__(self, servers: str, topic: str, what: str, usable: Callable[[str, bytes], bool] | None = None) -> None:
         self._servers = servers
         self._what = what
+        self._usable = usable
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -43,7 +46,7 @@ class OnePartitionReader:
             for key, value in self.poll(0.2):
                 if value is None:
                     records.pop(key, None)
-                else:
+                elif key not in records or self._usable is None or self._usable(key, value):
                     records[key] = value
             if time.monotonic() > deadline:
                 raise Unreachable(

@@ -5,21 +5,29 @@ from __future__ import annotations
 import logging
 
 from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Progress
+from tailrace.errors import NewerFormat
 from tailrace.kafka.catalog_topic import CatalogReader
+from tailrace.materializer.counters import Counters
 from tailrace.store.writer import Writer
 
 log = logging.getLogger(__name__)
 
 
 class CatalogCopy:
-    """Follows the catalog topic; holds its newest records and copies them to the store."""
+    """Follows the catalog topic; holds its newest records and copies them to the store.
 
-    def __init__(self, reader: CatalogReader, writer: Writer) -> None:
+    What can't be read of a catalog stays what it was, also in the store; `problem` says so.
+    """
+
+    def __init__(self, reader: CatalogReader, writer: Writer, counters: Counters) -> None:
         self._reader = reader
         self._writer = writer
+        self._counters = counters
+        self.problem: str | None = None
         self._records: dict[str, bytes] = {}
         self._uncopied: dict[str, bytes | None] = {}
         self.catalog: Catalog | None = None
+        self._readable: bytes | None = None
 
     def follow(self, timeout: float = 0) -> bool:
         """Take in what has come; True where the catalog itself has changed."""
@@ -30,16 +38,51 @@ class CatalogCopy:
             else:
                 self._records[key] = value
             self._uncopied[key] = value
-            changed |= key == APP_RECORD
-        if changed:
-            found = self._records.get(APP_RECORD)
-            self.catalog = None if found is None else Catalog.decode(found)
+            if key == APP_RECORD:
+                # Each of them: if the last can't be read, the one before counts.
+                changed |= self._read(value)
         return changed
+
+    def _read(self, found: bytes | None) -> bool:
+        self.problem = None
+        try:
+            self.catalog = None if found is None else Catalog.decode(found, self.catalog)
+        except ValueError as error:
+            self._refuse("the catalog can't be read, and stays what it was", str(error))
+            if not isinstance(error, NewerFormat):
+                self._put_back()
+            return False
+        self._readable = found
+        if self.catalog is not None and self.catalog.refused:
+            for name, why in self.catalog.refused.items():
+                self._refuse(f"{name[:200]} of the catalog can't be read, and stays what it was", why)
+            self._readable = self.catalog.encode()
+            self._put_back()
+        return True
+
+    def _put_back(self) -> None:
+        """Have the store keep what can be read: a gateway that starts reads it there."""
+        if self._readable is not None:
+            self._records[APP_RECORD] = self._uncopied[APP_RECORD] = self._readable
+        else:
+            del self._records[APP_RECORD], self._uncopied[APP_RECORD]
+
+    def _refuse(self, what: str, why: str) -> None:
+        log.error("%s: %s", what, why)
+        self._counters.set_aside.labels("catalog").inc()
+        self.problem = self.problem or f"{what}: {why}"
 
     def finished(self, view: str, generation: int) -> int | None:
         """The last batch of a view's generation that the pipeline has finished; None where it is not known."""
         found = self._records.get(PROGRESS_RECORDS + view)
-        progress = Progress.decode(found) if found is not None else None
+        try:
+            progress = Progress.decode(found) if found is not None else None
+        except ValueError as error:
+            # It is asked after often: the next one replaces it, and this one is told once.
+            log.error("the progress of view %s can't be read, and is passed over: %s", view, error)
+            self._counters.set_aside.labels("progress").inc()
+            del self._records[PROGRESS_RECORDS + view]
+            return None
         return progress.batch if progress is not None and progress.generation == generation else None
 
     def copy(self) -> None:

@@ -68,6 +68,12 @@ class Counters:
             "Records of the commands topic that are no commands.",
             registry=self.registry,
         )
+        self.set_aside = Counter(
+            "tailrace_materializer_set_aside",
+            "What could not be read, or failed in a way nobody foresaw, and was passed over: the log has each.",
+            ["what"],
+            registry=self.registry,
+        )
         self.unavailable = Counter(
             "tailrace_materializer_redis_unavailable",
             "Times Redis could not be reached or written.",

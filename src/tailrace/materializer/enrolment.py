@@ -29,7 +29,7 @@ class Enrolment:
     def __init__(self, view: ViewQueries, fresh: Mapping[str, bool]) -> None:
         self._view = view
         self.queries = dict.fromkeys(fresh)
-        self._index = QueryIndex()
+        self._index = QueryIndex(view.failed)
         for query in self.queries:
             self._index.add(query, view.queries[query].predicate)
         self._rows = min(_ROWS, max(10, _LOOKS // max(1, len(self.queries))))

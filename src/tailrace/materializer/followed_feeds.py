@@ -25,6 +25,7 @@ from tailrace.materializer.feed_beginning import beginning
 from tailrace.materializer.letters import Letters
 from tailrace.materializer.open_feed import OpenFeed
 from tailrace.materializer.reporting import Reporting
+from tailrace.materializer.resting import Resting
 from tailrace.materializer.taking import Taking
 from tailrace.store.feeds import FeedPlace, Feeds, Taken
 from tailrace.store.listening import REFRESH
@@ -66,6 +67,7 @@ class FollowedFeeds:
         self._closed: dict[Partition, float] = {}
         self._records: dict[Partition, list[Message]] = {}
         self._alive: dict[Partition, float] = {}
+        self._resting = Resting(counters, self.close_partition)
 
     @property
     def topics(self) -> set[str]:
@@ -117,8 +119,8 @@ class FollowedFeeds:
         """Open the partitions that wait for it, where they may be read; raises Unavailable as `finish` does."""
         now = time.monotonic()
         for partition, at in list(self._closed.items()):
-            if now >= at and not self._letters.blocks(partition):
-                self._open_partition(partition)
+            if now >= at and not self._letters.blocks(partition) and not self._resting.blocks(partition):
+                self._resting.alone(partition, self._open_partition, partition)
 
     def send(self, *, wait: bool) -> None:
         """See `Taking.send`."""
@@ -127,8 +129,11 @@ class FollowedFeeds:
     def tend(self) -> None:
         """Look whether Redis is what it was, and drop what has lapsed; nothing is under way. Raises Unavailable."""
         self._probe()
-        for held in self.open.values():
-            self._feeds.lapse(held.place, held.begun)
+        for partition, held in list(self.open.items()):
+            self._resting.alone(partition, self._lapse, held)
+
+    def _lapse(self, held: OpenFeed) -> None:
+        self._feeds.lapse(held.place, held.begun)
 
     def close(self) -> None:
         """Redis is away: drop what was polled, and open everything again from the position that Redis then holds."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,35 +29,35 @@ class LiveQuery:
 
 
 class ViewQueries:
-    """The live queries of one view, by their digests, and the indexes that they are evaluated with."""
+    """The live queries of one view, by their digests, and the indexes that they are evaluated with.
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    `failed` is called for a query that fails on a row; see `QueryIndex`.
+    """
+
+    def __init__(self, columns: Sequence[Column], failed: Callable[[], None] = lambda: None) -> None:
         self.columns = tuple(columns)
+        self.failed = failed
         self.queries: dict[str, LiveQuery] = {}
-        self.index = QueryIndex()
-        self.clocks = QueryIndex()
+        self.index = QueryIndex(failed)
+        self.clocks = QueryIndex(failed)
         self._decode = row_decoder(self.columns)
         self._parsed: dict[str, Predicate] = {}
 
     def row(self, value: bytes) -> Mapping[str, Any]:
         """A row as queries look at it; nothing is known of one that is no JSON object."""
-        try:
-            found = self._decode(value)
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
+        return self._decode(value) or {}
 
     def add(self, text: str, stream: Stream) -> str:
         """Give a stream its query; returns the query's digest. Raises QueryError for a text that is none."""
         predicate = self._parsed.get(text)
         if predicate is None:
             predicate = parse(text, self.columns)
-            self._parsed[text] = predicate
         query = self.queries.get(predicate.digest)
         if query is None:
-            query = self.queries[predicate.digest] = LiveQuery(predicate)
             for index in self._indexes(predicate):
                 index.add(predicate.digest, predicate)
+            query = self.queries[predicate.digest] = LiveQuery(predicate)
+        self._parsed[text] = predicate
         query.streams.add(stream.id)
         query.texts.add(text)
         query.expires = max(query.expires, stream.expires)
@@ -70,7 +70,7 @@ class ViewQueries:
         if not query.streams:
             del self.queries[digest]
             for text in query.texts:
-                del self._parsed[text]
+                self._parsed.pop(text, None)
             for index in self._indexes(query.predicate):
                 index.remove(digest)
 
@@ -83,10 +83,12 @@ class ViewQueries:
 class LiveQueries:
     """All streams of an app, and the queries that come of them.
 
-    `unusable` are streams whose query can't be used, with the reason.
+    `unusable` are streams whose query can't be used, with the reason. `failed` is called for a query that fails in a
+    way nobody foresaw: it is logged, and the others go on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, failed: Callable[[], None] = lambda: None) -> None:
+        self._failed = failed
         self.views: dict[str, ViewQueries] = {}
         self.streams: dict[str, Stream] = {}
         self.unusable: dict[str, str] = {}
@@ -127,7 +129,7 @@ class LiveQueries:
                         self._release(stream)
                 del self.views[view]
         for view in columns.keys() - self.views.keys():
-            self.views[view] = ViewQueries(columns[view])
+            self.views[view] = ViewQueries(columns[view], self._failed)
             for stream in self.streams.values():
                 if stream.view == view:
                     self._evaluate(stream)
@@ -148,12 +150,23 @@ class LiveQueries:
                 log.warning("stream %s of view %s is not evaluated: %s", stream.id, stream.view, error)
             self.unusable[stream.id] = str(error)
             return
+        except Exception as error:
+            log.exception("stream %s of view %s is not evaluated", stream.id, stream.view)
+            self._failed()
+            self.unusable[stream.id] = repr(error)
+            return
         self.unusable.pop(stream.id, None)
         self._digests[stream.id] = digest
         self._changed.setdefault(stream.view, set()).add(digest)
 
     def _release(self, stream: Stream) -> None:
         digest = self._digests.pop(stream.id, None)
-        if digest is not None:
+        if digest is None:
+            return
+        self._changed.setdefault(stream.view, set()).add(digest)
+        try:
             self.views[stream.view].remove(digest, stream.id)
-            self._changed.setdefault(stream.view, set()).add(digest)
+        except Exception:
+            # It has ended for everybody else already: what is left of it in an index belongs to no query.
+            log.exception("query %s of view %s did not end as it should", digest, stream.view)
+            self._failed()

@@ -20,9 +20,13 @@ from tailrace.materializer.live_queries import LiveQueries
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.partition_queries import PartitionQueries
 from tailrace.store.match_writer import MatchWriter, Place
-from tailrace.store.writer import Applied, Moved, Rejected
+from tailrace.store.writer import Applied, Moved, Rejected, Unavailable
 
 log = logging.getLogger(__name__)
+
+
+# For how long, in ms, the queries of a partition rest after they have failed in a way nobody foresaw.
+_REST = 10_000
 
 
 def _now() -> int:
@@ -39,8 +43,9 @@ class Matching:
         self._store = store
         self._counters = counters
         self._clock = clock
-        self._live = LiveQueries()
+        self._live = LiveQueries(self._counters.set_aside.labels("query").inc)
         self._partitions: dict[Partition, PartitionQueries] = {}
+        self._resting: dict[Partition, int] = {}
 
     def take_catalog(self, catalog: Catalog | None) -> None:
         """Take the columns of the views."""
@@ -54,14 +59,17 @@ class Matching:
     def follow(self) -> None:
         """Take in the commands that have come, and the streams that have expired."""
         for stream, value in self._commands.take():
-            if value is None:
-                self._live.end(stream)
-                continue
             try:
-                self._live.put(decode_command(stream, value).stream)
+                if value is None:
+                    self._live.end(stream)
+                else:
+                    self._live.put(decode_command(stream, value).stream)
             except NotACommand as error:
                 log.warning("a command of stream %s was passed over: %s", stream, error)
                 self._counters.commands_refused.inc()
+            except Exception:
+                log.exception("a command of stream %s failed, and is passed over", stream)
+                self._counters.set_aside.labels("command").inc()
         self._live.expire(self._clock())
         self._tell()
 
@@ -83,8 +91,16 @@ class Matching:
         return queries is not None and queries.active
 
     def apply(self, held: OpenPartition, batch: Batch) -> Applied | Moved | Rejected:
-        """Apply a batch, and what it means for the queries of its view, in one step."""
-        return self._partitions[held.partition].apply(batch)
+        """Apply a batch, and what it means for the queries of its view, in one step.
+
+        Where queries fail in a way nobody foresaw, the partition is opened again and does without them for a while.
+        """
+        try:
+            return self._partitions[held.partition].apply(batch)
+        except Unavailable:
+            raise
+        except Exception:
+            return self._rest(held)
 
     def tend(self, held: OpenPartition) -> Moved | None:
         """Do what is due for the queries of a partition; Moved where it must be opened again."""
@@ -93,10 +109,24 @@ class Matching:
             view = self._live.views.get(held.view)
             if view is None or not view.queries or not held.whole:
                 return None
+            if self._resting and self._resting.get(held.partition, 0) > self._clock():
+                return None
             made = self._counters.query_messages.labels(held.view).inc
             queries = PartitionQueries(held, view, self._store, self._clock, made)
             self._partitions[held.partition] = queries
-        return queries.tend()
+        try:
+            return queries.tend()
+        except Unavailable:
+            raise
+        except Exception:
+            return self._rest(held)
+
+    def _rest(self, held: OpenPartition) -> Moved:
+        """Leave the queries of a partition alone for a while: opened again, it is as if there were none."""
+        log.exception("%s[%d]: its queries failed; its rows go on without them for a while", *held.partition)
+        self._counters.set_aside.labels("queries").inc()
+        self._resting[held.partition] = self._clock() + _REST
+        return Moved(held.stored)
 
     def _tell(self) -> None:
         for view, queries in self._live.take_changed().items():

@@ -17,6 +17,8 @@ Beside that, `Upkeep` hands partitions over to the next build, expires rows and 
 Whenever the position in Redis is not the one believed (Redis was emptied, rolled back or failed over, or another
 instance wrote), nothing was written: the partition is opened again. While Redis can't be written, partitions
 stay paused and are opened with backoff; nothing is skipped.
+What fails in a way nobody foresaw does not end the process: where it is one partition's, that one is left alone for a
+while; otherwise all are opened again with backoff. It is logged and counted, and the instance is not ready meanwhile.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from tailrace.materializer.letters import Letters
 from tailrace.materializer.matching import Matching
 from tailrace.materializer.open_partition import OpenPartition
 from tailrace.materializer.reporting import Reporting
+from tailrace.materializer.resting import Resting
 from tailrace.materializer.upkeep import Upkeep
 from tailrace.store.writer import Moved, Unavailable, Writer
 
@@ -89,11 +92,26 @@ class Materializer:
         self._left: dict[Partition, OpenPartition] = {}
         self._probe_at = 0.0
         self._commit_at = 0.0
+        self._resting = Resting(counters, self.close)
+        self._failure: str | None = None
+        self._untaken = False
 
     def step(self, timeout: float = 0.1) -> None:
-        """Take in the next records, or whatever else is due. Never raises for Redis being away."""
-        if self._catalog.follow():
+        """Take in the next records, or whatever else is due. Never raises."""
+        try:
+            self._step(timeout)
+        except Exception as error:
+            log.exception("a step failed; all partitions are opened again in %.2f s", self._backoff)
+            self._counters.set_aside.labels("step").inc()
+            self._failure = repr(error)[:200]
+            time.sleep(self._backoff)
+            self._close_all()
+
+    def _step(self, timeout: float) -> None:
+        self._untaken |= self._catalog.follow()
+        if self._untaken:
             self._take_catalog(self._catalog.catalog)
+            self._untaken = False
         self._matching.follow()
         wait = 0 if self._under_way else self._matching.due_in(timeout)
         polled = self._feeds.claim(self._changelogs.poll(wait))
@@ -111,15 +129,15 @@ class Materializer:
             self._feeds.finish()
             self._catalog.copy()
             for partition in list(self._closed):
-                if not self._upkeep.blocks(partition) and not self._letters.blocks(partition):
-                    self._open_partition(partition)
+                if not any(part.blocks(partition) for part in (self._upkeep, self._letters, self._resting)):
+                    self._resting.alone(partition, self._open_partition, partition)
             self._feeds.open_due()
             probing = now >= self._probe_at
             self._applying.send(batches, wait=probing or not polled.full)
             self._feeds.send(wait=probing or not polled.full)
             if not self._under_way:
                 self._tend(probing)
-            self._backoff, self._outage = 0.05, None
+            self._backoff, self._outage, self._failure = 0.05, None, None
             self._left.clear()
         except Unavailable as error:
             self._wait(error)
@@ -139,6 +157,8 @@ class Materializer:
         found = []
         if (outage := self._outage) is not None:
             found.append(f"{outage}. {outage.remedy}")
+        found += [f"a step failed: {self._failure}; see the log"] if self._failure is not None else []
+        found += [self._catalog.problem] if self._catalog.problem is not None else []
         found += self._upkeep.problems()
         found += [self._letters.problem] if self._letters.problem is not None else []
         found += self._feeds.reasons()
@@ -208,14 +228,17 @@ class Materializer:
         self._counters.reopened.labels(view.name).inc()
         log.info("opened %s[%d] at offset %d of %d", topic, number, begun.offset + 1, end)
 
+    def _tend_one(self, held: OpenPartition) -> None:
+        moved = self._upkeep.tend(held)
+        if moved is None:
+            moved = self._matching.tend(held)
+        if moved is not None:
+            self.lose(held, moved.offset)
+
     def _tend(self, probing: bool) -> None:
         """Do what is due beside applying records; nothing is under way."""
         for held in list(self.open.values()):
-            moved = self._upkeep.tend(held)
-            if moved is None:
-                moved = self._matching.tend(held)
-            if moved is not None:
-                self.lose(held, moved.offset)
+            self._resting.alone(held.partition, self._tend_one, held)
         if probing:
             self._probe_at = time.monotonic() + _PROBE_EVERY
             self._probe()
@@ -300,6 +323,9 @@ class Materializer:
         level = logging.DEBUG if self._outage is not None and self._outage.code == error.code else logging.WARNING
         log.log(level, "%s. Nothing is skipped, next try in %.2f s. %s", error, self._backoff, error.remedy)
         self._outage = error
+        self._close_all()
+
+    def _close_all(self) -> None:
         for partition, held in list(self.open.items()):
             self._left[partition] = held
             self.close(partition)

@@ -114,7 +114,7 @@ def of_members(
         live = view.queries.get(query)
         for key in keys:
             row = rows.get(key)
-            if live is not None and (row is None or not live.predicate.matches(row, now)):
+            if live is not None and (row is None or not view.index.holds(query, row, now)):
                 events.add(left(key, held[key] or absent), (query,))
 
 

@@ -41,7 +41,7 @@ def run(app: str, settings: Settings) -> int:
     writer = Writer(settings.text("redis"), settings.text("prefix") or default_prefix(app))
     reader = CatalogReader(settings.text("kafka"), catalog_topic(app))
     changelogs = Changelogs(settings.text("kafka"), f"tailrace.{app}.materializer")
-    catalog = CatalogCopy(reader, writer)
+    catalog = CatalogCopy(reader, writer, counters)
     upkeep = Upkeep(
         writer,
         Additions(settings.text("kafka")),

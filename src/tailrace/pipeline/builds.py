@@ -128,7 +128,7 @@ def _unfit(places: _Places, entry: CatalogView, wanted: CatalogView) -> str:
     if not places.checkpoint(entry.generation).exists():
         return f"its checkpoint {places.checkpoint(entry.generation)} is gone"
     if entry.versioning != wanted.versioning:
-        return "this release makes its versions by another rule"
+        return "this release makes its versions or its state by another rule"
     if entry.parents != wanted.parents:
         changed = sorted(name for name, built in wanted.parents.items() if entry.parents.get(name) != built)
         return f"it reads {' and '.join(changed)}, and there is a new generation of that"
@@ -162,11 +162,8 @@ def _spread(newest: CatalogView, wanted: CatalogView) -> dict[str, int]:
 
 def _starts(entry: CatalogView, wanted: CatalogView) -> dict[str, dict[str, int]]:
     """Where a build begins that takes the place of one which a reset had begin later."""
-    return {
-        topic: {str(number): entry.starts[topic].get(str(number), _EARLIEST) for number in range(count)}
-        for topic, count in wanted.counts.items()
-        if topic in entry.starts and entry.sources.get(topic) == wanted.sources.get(topic)
-    }
+    same = {topic: of for topic, of in entry.starts.items() if entry.sources.get(topic) == wanted.sources.get(topic)}
+    return starts_within(same, wanted.counts)
 
 
 def _going_on(entry: CatalogView, wanted: CatalogView) -> CatalogView:
@@ -209,16 +206,16 @@ def choose_feed(
     return places.build(entry), entry
 
 
-def feed_starts(processed: Mapping[str, Mapping[str, int]], partitions: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Where the next generation of a feed begins: with what the one before has not processed.
+def starts_within(starts: Mapping[str, Mapping[str, int]], partitions: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Where a build begins, in the partitions that there are.
 
-    Nothing for a topic of which nothing is known. Spark wants every partition named: one that was added since then is
-    read from its earliest record.
+    Nothing for a topic of which nothing is said. Spark wants every other partition named: one that was added since then
+    is read from its earliest record.
     """
     return {
-        topic: {str(number): processed[topic].get(str(number), _EARLIEST) for number in range(count)}
+        topic: {str(number): starts[topic].get(str(number), _EARLIEST) for number in range(count)}
         for topic, count in partitions.items()
-        if processed.get(topic)
+        if starts.get(topic)
     }
 
 

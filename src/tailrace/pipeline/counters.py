@@ -63,4 +63,11 @@ class Counters(Collector):
         for topic, search in list(self._pipeline.dead_letters.items()):
             for reason, count in search.progress.skipped.items():
                 letters.add_metric([topic, reason], count)
-        return [letters, inputs, batches, skipped, restarts, lost, mode, live, degraded, partitions, state]
+        aside = CounterMetricFamily(
+            "tailrace_pipeline_set_aside",
+            "Records of the catalog topic that could not be read, or failed, and were passed over: the log has each.",
+            labels=["what"],
+        )
+        for what, count in self._pipeline.set_aside().items():
+            aside.add_metric([what], count)
+        return [aside, letters, inputs, batches, skipped, restarts, lost, mode, live, degraded, partitions, state]

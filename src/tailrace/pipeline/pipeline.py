@@ -29,7 +29,7 @@ from tailrace.catalog import (
     Progress,
     catalog_topic,
 )
-from tailrace.errors import DefinitionChanged, Unreachable
+from tailrace.errors import DefinitionChanged, TailraceError, Unreachable
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.generations import highest_generation
@@ -42,9 +42,9 @@ from tailrace.pipeline.builds import (
     Chosen,
     choose_build,
     choose_feed,
-    feed_starts,
     parents_of,
     remove_older,
+    starts_within,
 )
 from tailrace.pipeline.changelog import Reach, build_readings, changelog_writer, real_time
 from tailrace.pipeline.checkpoint import forget_unfinished
@@ -54,6 +54,7 @@ from tailrace.pipeline.definitions import definition
 from tailrace.pipeline.events import REASONS, dedupe
 from tailrace.pipeline.evidence import Account, Offsets
 from tailrace.pipeline.needs import all_slots, read_topics, used
+from tailrace.pipeline.past import Past
 from tailrace.pipeline.plan import accumulates, ordered, ordered_topics, versioning, versions_are_offsets, watermarked
 from tailrace.pipeline.query import BATCHES, CATCHING_UP, LIVE, Query, Task
 from tailrace.pipeline.reading import Ground, reading, readings
@@ -106,7 +107,8 @@ class Pipeline:
         self._policies = self._on_kafka.policies(read_topics(app))
         self._reader = CatalogReader(servers, topic)
         self._records = self._reader.read_whole()
-        known = Catalog.decode(self._records[APP_RECORD]) if APP_RECORD in self._records else Catalog(app.name, {})
+        self._past = Past(app.name, self._records)
+        known = self._past.catalog()
         self._views: dict[str, CatalogView] = {}
         self._feeds: dict[str, CatalogFeed] = {}
         self._topics = declared_topics(app, session)
@@ -147,7 +149,7 @@ class Pipeline:
         """Watch every query, and do what was asked for."""
         for key, value in self._reader.poll(0):
             if key.startswith(REQUEST_RECORDS) and value is not None:
-                self._asked(key.removeprefix(REQUEST_RECORDS), value)
+                self._try(key.removeprefix(REQUEST_RECORDS), value)
         self._look_for_partitions()
         for query in list(self.queries.values()):
             if not query.building:
@@ -219,6 +221,10 @@ class Pipeline:
             versioning=versioning(view, found),
         )
         request = request_for(view.name, self._records)
+        if request is not None:
+            read = {source.name for _, source in view.sources}
+            counts = {name: topic.partitions for name, topic in self._on_broker.items() if name in read}
+            request = replace(request, starts=starts_within(request.starts, counts))
         above = self._held(changelog) if known is None else 0
         chosen = choose_build(
             self._app.name,
@@ -288,7 +294,7 @@ class Pipeline:
             # that holds offsets already goes by these, one that was made just before a crash does not.
             processed = self._progress(feed.name, known.generation).offsets
             counts = {feed.source.name: self._on_broker[feed.source.name].partitions}
-            build = replace(build, starts=feed_starts(processed, counts))
+            build = replace(build, starts=starts_within(processed, counts))
         source = self._on_broker[feed.source.name].id
         # After a reset, events are told from those that were sent before.
         origin = lineage(self._app.name, feed.name, f"{source} {entry.reset}" if entry.reset else source)
@@ -364,8 +370,7 @@ class Pipeline:
         ]
         on_broker, context = self._on_broker[source.name], self._session.sparkContext
         name = dead_letter_topic(source.name)
-        found = self._records.get(DEAD_LETTER_RECORDS + source.name)
-        progress = Progress.decode(found) if found is not None else _nothing(source.name, 1)
+        progress = self._past.progress(DEAD_LETTER_RECORDS + source.name) or _nothing(source.name, 1)
         if progress.topic_id != on_broker.id:
             progress = replace(_nothing(source.name, 1), topic_id=on_broker.id)
 
@@ -428,11 +433,27 @@ class Pipeline:
             remove_older(build)
         self._tell_stale()
 
+    def _try(self, name: str, value: bytes) -> None:
+        """Do what was asked for; a request that fails in a way nobody foresaw is passed over."""
+        try:
+            self._asked(name, value)
+        except TailraceError:
+            raise
+        except Exception:
+            log.exception("the request for %s failed, and is passed over: %r", name[:200], value[:200])
+            self._past.set_aside["request"] += 1
+            self._records.pop(REQUEST_RECORDS + name, None)
+
+    def set_aside(self) -> dict[str, int]:
+        """How many records could not be read, or failed, and were passed over, by what they were to be."""
+        return dict(self._past.set_aside)
+
     def _asked(self, name: str, value: bytes) -> None:
         """Begin what an operator has asked for, unless it is done already."""
         self._records[REQUEST_RECORDS + name] = value
         request = request_for(name, self._records)
         if request is None:
+            self._past.set_aside["request"] += 1
             return
         if name in self._feeds and request.after == self._feeds[name].generation:
             feed = next(feed for feed in self._app.feeds if feed.name == name)
@@ -466,6 +487,9 @@ class Pipeline:
             log.error("%s", error)
             self._views = before
             return
+        except Exception:
+            self._views = before
+            raise
         changed = [one for name, one in chosen.items() if self._views[name] != before[name]]
         begun = [one for one in changed if one.entry.next is not None and one.entry.next != before_next(before, one)]
         for one in begun:
@@ -546,10 +570,9 @@ class Pipeline:
     def _progress(self, name: str, generation: int) -> Progress:
         """The totals of a build so far; a new generation counts from zero."""
         for key in (PROGRESS_RECORDS + name, BUILDING_RECORDS + name):
-            if (data := self._records.get(key)) is not None:
-                progress = Progress.decode(data)
-                if progress.generation == generation:
-                    return replace(progress, degraded=())
+            progress = self._past.progress(key)
+            if progress is not None and progress.generation == generation:
+                return replace(progress, degraded=())
         return _nothing(name, generation)
 
 

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace.catalog import Progress
-from tailrace.errors import Unreachable
+from tailrace.errors import TailraceError, Unreachable
 from tailrace.kafka.groups import Group
 from tailrace.pipeline import events
 from tailrace.pipeline.backlog import MANY, Bounds, lost, reached, waiting
@@ -155,6 +155,12 @@ class Query:
                 self._pause()
         except (PySparkException, Unreachable) as error:
             self._fail(str(error))
+        except TailraceError:
+            raise
+        except Exception as error:
+            # Other views go on.
+            log.exception("%s: failed in a way that nobody foresaw", self.task.subject)
+            self._fail(repr(error))
 
     @property
     def failed(self) -> bool:

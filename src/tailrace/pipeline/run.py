@@ -16,7 +16,6 @@ from threading import Event
 from pyspark.sql import SparkSession
 
 from tailrace.app import App
-from tailrace.catalog import APP_RECORD, Catalog
 from tailrace.checking import find_mistakes
 from tailrace.dev import jars
 from tailrace.errors import DeclarationError, SettingError, TopicError
@@ -30,6 +29,7 @@ from tailrace.pipeline.counters import Counters
 from tailrace.pipeline.definitions import same_but_texts
 from tailrace.pipeline.lock import CheckpointLock
 from tailrace.pipeline.needs import all_slots, own_topics, read_topics, source_topics
+from tailrace.pipeline.past import Past
 from tailrace.pipeline.pipeline import Pipeline
 from tailrace.pipeline.registered import Registered
 from tailrace.pipeline.session import Jvm, start_session
@@ -122,9 +122,7 @@ def _run(
 
 def _pin(app: App, registered: Registered, records: Mapping[str, bytes], settings: Settings) -> None:
     """Have views and feeds that are what they were read their topics with the schemas that they were built with."""
-    if APP_RECORD not in records:
-        return
-    catalog, state = Catalog.decode(records[APP_RECORD]), settings.number("state-partitions")
+    catalog, state = Past(app.name, dict(records)).catalog(), settings.number("state-partitions")
     for output in app.outputs:
         view = catalog.views.get(output.name)
         newest = (view.next or view) if view is not None else catalog.feeds.get(output.name)

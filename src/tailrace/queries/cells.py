@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from tailrace.catalog import Column
@@ -23,16 +24,26 @@ Row = Mapping[str, object]
 # As Spark writes them.
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _WIDE = re.compile(r"decimal\((\d+)", re.ASCII)
+# What decoding raises: it is no JSON, is nested too deep, or has a decimal beyond all numbers.
+_NO_ROW = (ValueError, RecursionError, ArithmeticError)
 # A double holds as many digits exactly.
 _SAFE_DIGITS = 15
 
 
-def row_decoder(columns: Sequence[Column]) -> Callable[[bytes], Any]:
-    """What decodes the rows of a view: decimals with more digits than a double has stay exact."""
+def row_decoder(columns: Sequence[Column]) -> Callable[[bytes], dict[str, Any] | None]:
+    """What decodes rows, None for what is none: decimals with more digits than a double has stay exact."""
     widths = [int(found) for column in columns for found in _WIDE.findall(column.type)]
-    if max(widths, default=0) <= _SAFE_DIGITS:
-        return json.loads
-    return lambda value: json.loads(value, parse_float=Decimal)
+    exact = max(widths, default=0) > _SAFE_DIGITS
+    load = partial(json.loads, parse_float=Decimal) if exact else json.loads
+
+    def decode(value: bytes) -> dict[str, Any] | None:
+        try:
+            found = load(value)
+        except _NO_ROW:
+            return None
+        return found if isinstance(found, dict) else None
+
+    return decode
 
 
 def reader(field: Field) -> Callable[[Row], Scalar]:

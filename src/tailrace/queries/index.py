@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tailrace.queries.cells import reader
 from tailrace.queries.predicate import Predicate
 from tailrace.queries.tree import Field, Scalar
 
+log = logging.getLogger(__name__)
+
 
 class _Entry:
     """A predicate and the ids of the queries that have it."""
 
-    __slots__ = ("field", "ids", "predicate")
+    __slots__ = ("failed", "field", "ids", "predicate")
 
     def __init__(self, predicate: Predicate) -> None:
         self.predicate = predicate
         self.ids: set[str] = set()
+        self.failed = False
         # It is found by the column that it allows the fewest values of.
         terms = predicate.terms
         self.field = min(terms, key=lambda field: len(terms[field]), default=None)
@@ -33,9 +37,13 @@ class _Column:
 
 
 class QueryIndex:
-    """Queries by id. Equal predicates are looked at once; those with an equality term only for rows that fulfil it."""
+    """Queries by id. Equal predicates are looked at once; those with an equality term only for rows that fulfil it.
 
-    def __init__(self) -> None:
+    A predicate that fails on a row does not match it: that is logged, and `failed` is called, once for each predicate.
+    """
+
+    def __init__(self, failed: Callable[[], None] = lambda: None) -> None:
+        self._failed = failed
         self._by_id: dict[str, _Entry] = {}
         self._entries: dict[Predicate, _Entry] = {}
         self._columns: dict[Field, _Column] = {}
@@ -70,20 +78,48 @@ class QueryIndex:
     def matching(self, row: Mapping[str, object], now_ms: int) -> set[str]:
         """The ids of the queries that a row matches at a time."""
         found: set[str] = set()
-        for entries in self._candidates(row):
-            for entry in entries:
-                if entry.predicate.matches(row, now_ms):
-                    found |= entry.ids
+        try:
+            for entries in self._candidates(row):
+                for entry in entries:
+                    if entry.predicate.matches(row, now_ms):
+                        found |= entry.ids
+        except Exception:
+            return {id for entry in self._entries.values() if self._matches(entry, row, now_ms) for id in entry.ids}
         return found
+
+    def holds(self, id: str, row: Mapping[str, object], now_ms: int) -> bool:
+        """Whether a row matches the query of an id, if it is in."""
+        entry = self._by_id.get(id)
+        return entry is not None and self._matches(entry, row, now_ms)
 
     def next_changes(self, row: Mapping[str, object], now_ms: int) -> dict[str, int]:
         """When the answers for a row change by the clock alone: id → `next_change`, where there is one."""
         found: dict[str, int] = {}
         for entries in self._candidates(row):
             for entry in entries:
-                if entry.predicate.clock and (at := entry.predicate.next_change(row, now_ms)) is not None:
+                if entry.predicate.clock and (at := self._next_change(entry, row, now_ms)) is not None:
                     found.update(dict.fromkeys(entry.ids, at))
         return found
+
+    def _matches(self, entry: _Entry, row: Mapping[str, object], now_ms: int) -> bool:
+        try:
+            return entry.predicate.matches(row, now_ms)
+        except Exception:
+            self._fail(entry)
+            return False
+
+    def _next_change(self, entry: _Entry, row: Mapping[str, object], now_ms: int) -> int | None:
+        try:
+            return entry.predicate.next_change(row, now_ms)
+        except Exception:
+            self._fail(entry)
+            return None
+
+    def _fail(self, entry: _Entry) -> None:
+        if not entry.failed:
+            entry.failed = True
+            log.exception("a query failed on a row, and does not match such rows: %s", entry.predicate.text[:200])
+            self._failed()
 
     def _candidates(self, row: Mapping[str, object]) -> Iterator[Iterable[_Entry]]:
         """The entries whose equality term the row fulfils, or that have none."""
