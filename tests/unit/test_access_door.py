@@ -72,6 +72,8 @@ def test_a_file_of_rights_that_cannot_be_read_is_told_with_its_place(tmp_path: P
     for text, says in (
         ("{", "expected JSON"),
         (json.dumps({"views": {"a": {"where": "b like {c}"}}}), r"views\.a\.where"),
+        (json.dumps({"views": {"*": True, "*a": False}}), r"views\.\*a: expected a name"),
+        ('{"views": {"a": {"where": "b = 1"}, "a": true}}', "got 'a' twice"),
     ):
         path.write_text(text)
         with pytest.raises(SettingError, match=says):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tailrace.access.filters import both, exact_key, key_filter, predicate, read_filter
-from tailrace.access.patterns import ColumnPatterns, Pattern, matches_any, read_pattern
-from tailrace.access.rights import Rights, RightsError, read_document, read_documents, rights_of
-from tailrace.access.templates import TemplateError, fill, read_template
+from tailrace.access.extents import Unfit, exact_key, extent
+from tailrace.access.filters import both, predicate, read_filter
+from tailrace.access.patterns import ColumnPatterns, KeyPattern, Pattern, read_pattern
+from tailrace.access.rights import Grant, Rights, RightsError, read_document, read_documents, rights_of
+from tailrace.access.templates import MOST, TemplateError, Unusable, fill, read_template
 from tailrace.catalog import Column
 from tailrace.queries import QueryError, parse
 
@@ -31,6 +33,18 @@ def rights(document: dict[str, Any], **claims: object) -> Rights:
     return Rights(read_document(document), claims)
 
 
+NAME = (Column("name", "string"),)
+PAIR = (Column("name", "string"), Column("number", "bigint"))
+
+
+def allows(grant: Grant | None, key: str, columns: tuple[Column, ...] = NAME) -> bool:
+    return grant is not None and extent(grant.keys, columns).allows(key)
+
+
+def matches_any(patterns: list[KeyPattern], key: str, columns: tuple[Column, ...] = PAIR) -> bool:
+    return extent(tuple(patterns), columns).allows(key)
+
+
 def matches(where: str | None, **row: object) -> bool:
     assert where is not None
     return predicate(where, COLUMNS).matches(row, 0)
@@ -40,7 +54,7 @@ def test_what_is_not_named_is_not_allowed() -> None:
     found = rights({"views": {"orders": True}}, sub="c7")
     assert found.view("orders") is not None
     assert found.view("order") is None and found.view("orders2") is None and found.view("*") is None
-    assert not found.feed("orders", "c7") and not found.topic("orders") and not found.operations
+    assert found.feed("orders") is None and not found.topic("orders") and not found.operations
     assert rights({}).view("orders") is None
 
 
@@ -57,7 +71,7 @@ def test_templates_are_filled_from_claims_and_missing_ones_allow_nothing() -> No
     found = rights(document, sub="c7", org={"id": 12})
     orders = found.view("orders")
     assert orders is not None
-    assert [orders.allows(key) for key in ("c7", "c77", "12/1", "12/", "12", "1")] == [
+    assert [allows(orders, key) for key in ("c7", "c77", "12/1", "12/", "12", "1")] == [
         True,
         False,
         True,
@@ -67,8 +81,8 @@ def test_templates_are_filled_from_claims_and_missing_ones_allow_nothing() -> No
     ]
     assert orders.where == "customer = 'c7'"
     assert found.view("tenants") is None
-    assert found.feed("notices", "clients/c7") and not found.feed("notices", "clients/c8")
-    assert found.feed("all", "anyone")
+    assert allows(found.feed("notices"), "clients/c7") and not allows(found.feed("notices"), "clients/c8")
+    assert allows(found.feed("all"), "anyone")
     assert found.topic("ratings") and found.topic("clicks-a") and not found.topic("rating")
     assert found.operations
 
@@ -83,7 +97,10 @@ def test_the_exact_name_counts_before_the_longest_pattern() -> None:
         "a-b-x": (Pattern("2"),),
         "a-b-c": (Pattern("3"),),
     }
-    assert rights({"views": {"*": True, "secret": False}}).view("secret") is not None
+    for kind in ("views", "feeds", "topics"):
+        found = rights({kind: {"*": True, "secret": False, "a-*": False, "a-b": True}})
+        named = {name for name in ("secret", "secrets", "a-x", "a-b") if found.names(kind[:-1], name)}  # type: ignore[arg-type]
+        assert named == {"secrets", "a-b"}
     assert rights({"views": True}).view("any") is not None
 
 
@@ -93,7 +110,7 @@ def test_a_claim_with_several_values_allows_each() -> None:
     )
     grant = found.view("orders")
     assert grant is not None
-    assert [grant.allows(key) for key in ("a/1", "b/1", "3/1", "c/1")] == [True, True, True, False]
+    assert [allows(grant, key) for key in ("a/1", "b/1", "3/1", "c/1")] == [True, True, True, False]
     grant = rights({"views": {"orders": {"where": "customer in ({teams})"}}}, teams=["a", "b"]).view("orders")
     assert grant is not None
     assert matches(grant.where, customer="b") and not matches(grant.where, customer="c")
@@ -101,7 +118,8 @@ def test_a_claim_with_several_values_allows_each() -> None:
 
 @pytest.mark.parametrize("value", [None, True, 1.5, [], {}, {"a": 1}, [None], "", [""], "\ud800"])
 def test_a_claim_that_is_no_text_fills_no_key(value: object) -> None:
-    assert fill(read_template("{sub}*"), {"sub": value}) == []
+    with suppress(Unusable):
+        assert fill(read_template("{sub}*"), {"sub": value}) == []
     assert rights({"views": {"orders": ["{sub}*"]}}, sub=value).view("orders") is None
 
 
@@ -133,6 +151,21 @@ def test_no_claim_makes_a_key_pattern_match_more_than_itself(text: str) -> None:
         assert not matches_any(several, f'["{text}')
 
 
+def test_a_claim_that_cannot_be_understood_whole_allows_nothing() -> None:
+    many, fewer = [f"c{n}" for n in range(MOST + 1)], [f"c{n}" for n in range(40)]
+    for odd in (many, ["a", None], ["a", ""], ["a", {}], ["a", ["b"]], {"a": 1}, [float("nan")], "\ud800"):
+        document = {"orders": ["fixed", "{odd}"], "rows": {"where": "customer not in ({odd})"}}
+        found = rights({"views": document, "feeds": {"notices": ["fixed", "x/{odd}"]}}, odd=odd)
+        assert found.view("orders") is None and found.view("rows") is None and found.feed("notices") is None, odd
+    # Together they come to more than is looked at.
+    for keys in (["{a}/{a}"], [["{a}", "{a}"]]):
+        assert rights({"views": {"orders": keys}}, a=fewer).view("orders") is None
+    # What is missing allows nothing by itself, and takes nothing from what stands beside it.
+    assert allows(rights({"views": {"orders": ["fixed", "{none}"]}}).view("orders"), "fixed")
+    assert rights({"views": {"orders": ["{n:integer}"]}}, n="0007").view("orders") == Grant((Pattern("7"),))
+    assert rights({"views": {"orders": ["{n:integer}"]}}, n="x").view("orders") is None
+
+
 def test_a_text_pattern_may_not_spell_an_array_around_a_claim() -> None:
     with pytest.raises(RightsError, match=r"views\.orders: expected an array"):
         read_document({"views": {"orders": ['["{sub}",*']}})
@@ -146,7 +179,11 @@ def test_a_text_pattern_may_not_spell_an_array_around_a_claim() -> None:
 @example("a", "a\0")
 @example("\\", "\\'")
 def test_a_filter_means_exactly_equality_with_the_claim(other: str, text: str) -> None:
-    for template in ("customer = {sub}", "customer = '{sub}'", "{sub} = customer", "customer in ({sub})"):
+    templates = ("customer = {sub}", "customer = '{sub}'", "{sub} = customer", "customer in ({sub})")
+    if not text:
+        assert [read_filter(template).text({"sub": text}) for template in templates] == [None] * 4
+        return
+    for template in templates:
         where = read_filter(template).text({"sub": text})
         assert matches(where, customer=text)
         assert matches(where, customer=other) is (other == text)
@@ -161,7 +198,7 @@ def test_a_filter_means_exactly_equality_with_the_claim(other: str, text: str) -
 @example("order_id = 1) or (true", "x")
 @example("order_id = 1 or true", "x")
 def test_no_query_of_a_client_gets_past_the_filter(asked: str, text: str) -> None:
-    restriction = predicate(str(read_filter("customer = {sub}").text({"sub": text})), COLUMNS)
+    restriction = predicate(str(read_filter("customer = {sub}").text({"sub": text or "-"})), COLUMNS)
     for query in (asked, f"order_id = 1 or {asked}", "true", "customer <> 'x' or true"):
         try:
             found = both(parse(query, COLUMNS), restriction)
@@ -199,10 +236,16 @@ def test_numbers_and_booleans_are_values_of_their_own_kind(number: int, flag: bo
         ("customer = {sub:integer}", "1e3"),
         ("customer = {sub:integer}", "٣"),
         ("customer = {sub:text}", False),
+        ("customer <> {sub}", ""),
+        ("customer <> '{sub}'", ""),
+        ("customer <> {sub:text}", ""),
+        ("customer not in ({sub})", ["a", ""]),
+        ("customer not in ({sub})", ["a"] * 1001),
     ],
 )
 def test_a_claim_that_the_filter_cannot_use_leaves_nothing(template: str, value: object) -> None:
-    assert read_filter(template).text({"sub": value}) is None
+    with suppress(Unusable):
+        assert read_filter(template).text({"sub": value}) is None
 
 
 @pytest.mark.parametrize(
@@ -233,14 +276,18 @@ def test_a_filter_with_a_claim_where_no_value_may_stand_is_refused_when_it_is_re
     [
         ([], "expected an object"),
         ({"view": {}}, "expected one of views, feeds"),
-        ({"views": {"orders": "all"}}, r"views\.orders: expected true or a list of keys or"),
+        ({"views": {"orders": "all"}}, r"views\.orders: expected true or false or a list of keys or"),
         ({"views": {"orders": {}}}, r"views\.orders: expected"),
         ({"views": {"orders": {"key": ["a"]}}}, r"views\.orders: expected"),
         ({"views": {"orders": {"where": 1}}}, r"views\.orders\.where: expected a query"),
         ({"views": {"orders": {"where": "a like {b}"}}}, r"views\.orders\.where: expected a claim"),
         ({"views": {"orders": [1]}}, r"views\.orders: expected a text"),
-        ({"feeds": {"notices": {"where": "a = 1"}}}, r"feeds\.notices: expected true or a list"),
+        ({"feeds": {"notices": {"where": "a = 1"}}}, r"feeds\.notices: expected true or false or a list"),
         ({"topics": {"ratings": ["a"]}}, r"topics\.ratings: expected true"),
+        ({"views": {"orders": {"where": None}}}, r"views\.orders\.where: expected a query"),
+        ({"views": {"orders": {"keys": ["a"], "where": ""}}}, r"views\.orders\.where: .*a condition"),
+        ({"views": {"*": True, "*-secret": False}}, r"views\.\*-secret: expected a name"),
+        ({"topics": ["a*b"]}, r"topics\.a\*b: expected a name"),
         ({"operations": "yes"}, "operations: expected true or false"),
         ({"when": {"a": 1}}, "expected one of"),
     ],
@@ -278,8 +325,8 @@ def test_the_documented_rights_mean_what_is_said_of_them() -> None:
     orders, baskets = found.view("orders"), found.view("baskets")
     assert orders is not None and orders.where == "customer_id = (7) and status <> 'draft'"
     assert baskets is not None and baskets.where == "tenant in ('a', 'b')"
-    assert baskets.allows('["7",12]') and not baskets.allows('["8",12]')
-    assert found.view("public-x") is not None and found.feed("notices", "clients/7") and not found.operations
+    assert allows(baskets, '["7",12]', PAIR) and not allows(baskets, '["8",12]', PAIR)
+    assert found.view("public-x") is not None and allows(found.feed("notices"), "clients/7") and not found.operations
     assert rights_of(read_documents(several), {"groups": ["support"]}).operations
     assert rights_of(read_documents(several), {"sub": "7", "scope": "orders:read"}).view("orders") is not None
 
@@ -290,28 +337,60 @@ KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.builds(Pattern, HOSTILE, st.booleans()), min_size=1, max_size=3), KEYS)
 def test_the_filter_of_keys_matches_the_rows_that_the_keys_allow(patterns: list[Pattern], key: str) -> None:
-    columns = (Column("name", "string"),)
-    where = key_filter(patterns, columns)
-    assert where is not None
-    found = parse(where, columns)
+    shown = extent(tuple(patterns), NAME)
+    assert shown.condition is not None
+    found = parse(shown.condition, NAME)
     for text in (key, *(pattern.text for pattern in patterns), *(pattern.text + key for pattern in patterns)):
-        assert found.matches({"name": text}, 0) is matches_any(patterns, text)
-    exact = exact_key(key, columns)
-    assert exact is not None and parse(exact, columns).matches({"name": key}, 0)
-    assert not parse(exact, columns).matches({"name": key + "x"}, 0)
+        assert found.matches({"name": text}, 0) is shown.allows(text)
+    exact = exact_key(key, NAME)
+    assert exact is not None and parse(exact, NAME).matches({"name": key}, 0)
+    assert not parse(exact, NAME).matches({"name": key + "x"}, 0)
 
 
 def test_the_filter_of_keys_of_several_columns_and_other_types() -> None:
     columns = (Column("customer", "string"), Column("order", "bigint"))
-    where = key_filter([ColumnPatterns((Pattern("c7"), Pattern("", True)))], columns)
+    where = extent((ColumnPatterns((Pattern("c7"), Pattern("", True))),), columns).condition
     assert where is not None
     found = parse(where, columns)
     assert found.matches({"customer": "c7", "order": 3}, 0) and not found.matches({"customer": "c8", "order": 3}, 0)
     exact = parse(str(exact_key('["c7",3]', columns)), columns)
     assert exact.matches({"customer": "c7", "order": 3}, 0) and not exact.matches({"customer": "c7", "order": 4}, 0)
-    assert exact_key("c7", columns) is None and exact_key('["c7",1.5]', columns) is None
+    assert exact_key("c7", columns) is None and exact_key('["c7",null]', columns) is None
+    assert not parse(str(exact_key('["c7",03.0]', columns) or "false"), columns).matches({"customer": "c7"}, 0)
     number = (Column("id", "bigint"),)
-    assert parse(str(key_filter([Pattern("-12"), Pattern("x")], number)), number).matches({"id": -12}, 0)
-    assert key_filter([Pattern("1", True)], number) is None
-    assert key_filter([Pattern("2026-01-01")], (Column("day", "date"),)) is None
-    assert key_filter([Pattern("c7")], columns) == "false"
+    assert parse(str(extent((Pattern("-12"),), number).condition), number).matches({"id": -12}, 0)
+    assert not parse(str(exact_key("012", number)), number).matches({"id": 12}, 0)
+    assert extent((Pattern("1", True),), number).condition is None
+    assert extent((Pattern("2026-01-01"),), (Column("day", "date"),)).condition is None
+    # A double is compared as it is written, and null is no value of a column.
+    mixed = extent((ColumnPatterns((Pattern("", True), Pattern("a"))),), (Column("x", "double"), Column("y", "string")))
+    assert [mixed.allows(key) for key in ('[1.50,"a"]', '[null,"a"]', '[1.50,"b"]', '["a"]', "{}", "[")] == [
+        True,
+        *[False] * 5,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "type"),
+    [
+        (Pattern("0007"), "bigint"),
+        (Pattern("-0"), "int"),
+        (Pattern("+7"), "bigint"),
+        (Pattern("7.0"), "bigint"),
+        (Pattern("x"), "smallint"),
+        (Pattern("True"), "boolean"),
+        (ColumnPatterns((Pattern("", True), Pattern("", True))), "string"),
+    ],
+)
+def test_keys_that_no_row_of_the_view_could_have_do_not_fit_it(pattern: KeyPattern, type: str) -> None:
+    for patterns in ((pattern,), (Pattern("", True), pattern), (pattern, Pattern("7"))):
+        with pytest.raises(Unfit, match="expected"):
+            extent(patterns, (Column("id", type),))
+
+
+def test_a_text_is_no_pattern_for_a_key_of_several_columns_unless_it_is_every_key() -> None:
+    for text in ("c7", '["c7",1]', '["c7",'):
+        for is_open in (False, True):
+            with pytest.raises(Unfit, match="an array of 2"):
+                extent((Pattern(text, is_open),), PAIR)
+    assert extent((Pattern("", True),), PAIR).allows('["c7",null]')

@@ -89,11 +89,20 @@ def _keys(settings: Settings) -> Keys:
 
 def _documents(path: str) -> tuple[Document, ...]:
     try:
-        return read_documents(json.loads(_file("--rights", path)))
+        return read_documents(json.loads(_file("--rights", path), object_pairs_hook=_once))
     except RightsError as error:
         raise SettingError(f"--rights: {path}: {error}") from None
     except ValueError as error:
         raise SettingError(f"--rights: expected JSON in {path}, got: {error}") from None
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON; raises RightsError for a name that stands in it twice, of which only one could count."""
+    held = dict(pairs)
+    if len(held) < len(pairs):
+        twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))
+        raise RightsError(f"expected every name once in an object, got {twice!r} twice")
+    return held
 
 
 def _file(flag: str, path: str) -> bytes:

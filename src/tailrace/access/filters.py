@@ -13,21 +13,25 @@ A filter and a query are joined as trees, never as texts: no parenthesis of a cl
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tailrace.access.patterns import ColumnPatterns, KeyPattern, Pattern, cells
-from tailrace.access.templates import MOST, Claims, Piece, Placeholder, TemplateError, claim, read_template, text_of
+from tailrace.access.templates import (
+    Claims,
+    Piece,
+    Placeholder,
+    TemplateError,
+    Unusable,
+    claim,
+    read_template,
+    text_value,
+    values,
+)
 from tailrace.catalog import Column
 from tailrace.queries import Predicate, QueryError, parse, tokens
 from tailrace.queries.conditions import every
-from tailrace.queries.kinds import Kind, read_type
 from tailrace.queries.limits import MAX_COST
 
-_WHOLE = re.compile(r"-?[0-9]{1,38}", re.ASCII)
 # Stands for a claim where a template is checked; it is of the private use area, which no query needs.
 _MARK = "\ue000"
 # After these words a text is not compared with: in a pattern, % and _ would match more than themselves.
@@ -41,7 +45,7 @@ class FilterTemplate:
     pieces: tuple[tuple[Piece, bool], ...]
 
     def text(self, claims: Claims) -> str | None:
-        """The filter of a token; None where a claim is missing or not what the filter needs."""
+        """The filter of a token; None where a claim is missing or empty. Raises Unusable for what it can't be."""
         filled = [_filled(piece, quoted, claims) for piece, quoted in self.pieces]
         return None if None in filled else "".join(piece for piece in filled if piece is not None)
 
@@ -59,28 +63,6 @@ def read_filter(text: str) -> FilterTemplate:
     template = FilterTemplate(tuple(pieces))
     _check(template)
     return template
-
-
-def key_filter(patterns: Sequence[KeyPattern], key: Sequence[Column]) -> str | None:
-    """The condition that a row's key matches one of the patterns, as a query; None where no query can say it."""
-    terms = []
-    for pattern in patterns:
-        columns = (pattern,) if isinstance(pattern, Pattern) else pattern.columns
-        if len(columns) != len(key):
-            continue
-        conditions = [_column_filter(one, column) for one, column in zip(columns, key, strict=True)]
-        if None in conditions:
-            return None
-        terms.append(" and ".join(condition for condition in conditions if condition is not None))
-    return " or ".join(terms) or "false"
-
-
-def exact_key(key: str, columns: Sequence[Column]) -> str | None:
-    """The condition that a row has this key, as a query; None where no query can say it."""
-    if len(columns) == 1:
-        return key_filter([Pattern(key)], columns)
-    found = cells(key)
-    return None if found is None else key_filter([ColumnPatterns(tuple(map(Pattern, found)))], columns)
 
 
 @lru_cache(maxsize=1024)
@@ -102,36 +84,31 @@ def both(first: Predicate, second: Predicate) -> Predicate:
     return joined
 
 
-def literal(value: object) -> str | None:
-    """A value as a query spells it; None for what is no value of a query."""
+def literal(value: str | int | float | bool) -> str:
+    """A value as a query spells it."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
-        if not math.isfinite(value):
-            return None
-        # In parentheses, so that nothing beside it can become a part of it, or two signs a comment.
-        return f"({value!r})"
-    text = text_of(value)
-    return None if text is None else _quoted(text)
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    # In parentheses, so that nothing beside it can become a part of it, or two signs a comment.
+    return f"({value!r})"
 
 
 def _filled(piece: Piece, quoted: bool, claims: Claims) -> str | None:
+    """A piece with its claim filled in; None where that is missing or empty. Raises Unusable."""
     if isinstance(piece, str):
         return piece
-    value = claim(claims, piece.claim)
+    found = values(claims, piece.claim)
+    if not found:
+        return None
+    if not quoted and piece.kind is None:
+        return ", ".join(literal(one) for one in found)
+    if isinstance(claim(claims, piece.claim), list):
+        raise Unusable(f"expected one value in the claim {piece.claim}, which stands as {piece} there, got a list")
+    text = text_value(found[0], piece)
     if quoted:
-        text = text_of(value)
-        return None if text is None else text.replace("'", "''")
-    if piece.kind == "integer":
-        text = text_of(value)
-        return literal(int(text)) if text is not None and _WHOLE.fullmatch(text) else None
-    if piece.kind == "text":
-        text = text_of(value)
-        return None if text is None else _quoted(text)
-    if isinstance(value, list):
-        spelled = [literal(one) for one in value[:MOST]]
-        return None if not spelled or None in spelled else ", ".join(one for one in spelled if one is not None)
-    return literal(value)
+        return text.replace("'", "''")
+    return literal(int(text)) if piece.kind == "integer" else literal(text)
 
 
 def _check(template: FilterTemplate) -> None:
@@ -151,23 +128,3 @@ def _check(template: FilterTemplate) -> None:
             raise TemplateError("expected a claim where a value may stand, got one in the name of a column")
         if before is not None and before.token_type.name in _LONE:
             raise TemplateError(f"expected a claim to be compared with =, <>, <, > or in, got one after {before.text}")
-
-
-def _column_filter(pattern: Pattern, column: Column) -> str | None:
-    kind, name = read_type(column.type).kind, '"' + column.name.replace('"', '""') + '"'
-    if pattern.anything:
-        return f"{name} is not null"
-    if kind is Kind.TEXT and pattern.open:
-        escaped = re.sub(r"([\\%_])", r"\\\1", pattern.text)
-        return f"{name} like {_quoted(escaped + '%')}"
-    if kind is Kind.TEXT:
-        return f"{name} = {_quoted(pattern.text)}"
-    if kind is Kind.INTEGER and not pattern.open:
-        return f"{name} = {literal(int(pattern.text))}" if _WHOLE.fullmatch(pattern.text) else "false"
-    if kind is Kind.BOOLEAN and not pattern.open:
-        return f"{name} = {pattern.text}" if pattern.text in ("true", "false") else "false"
-    return None
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -156,7 +156,7 @@ def published(data: bytes, algorithm: str) -> dict[str | None, list[Any]]:
     try:
         held = json.loads(data)
         listed = held["keys"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("expected a JWKS: a JSON object with keys") from None
     found: dict[str | None, list[Any]] = {}
     for one in listed[:_MOST_KEYS] if isinstance(listed, list) else ():

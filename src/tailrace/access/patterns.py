@@ -11,11 +11,11 @@ decoded and compared column by column, and a text pattern with claims may not sp
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 
-from tailrace.access.templates import MOST, Claims, Piece, Placeholder, TemplateError, fill, read_template
+from tailrace.access.templates import Claims, Piece, Placeholder, TemplateError, bounded, fill, read_template
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,6 @@ class ColumnPatterns:
 
     columns: tuple[Pattern, ...]
 
-    @property
-    def anything(self) -> bool:
-        """Whether every key of as many columns matches."""
-        return all(pattern.anything for pattern in self.columns)
-
-    def matches(self, text: str) -> bool:
-        """Whether a key, as the text of a JSON array, is one of those meant."""
-        found = cells(text)
-        if found is None or len(found) != len(self.columns):
-            return False
-        return all(pattern.matches(cell) for pattern, cell in zip(self.columns, found, strict=True))
-
 
 KeyPattern = Pattern | ColumnPatterns
 
@@ -65,9 +53,9 @@ class PatternTemplate:
     several: bool
 
     def patterns(self, claims: Claims) -> Iterable[KeyPattern]:
-        """The patterns of a token: several where a claim is a list, none where one is missing."""
+        """The patterns of a token: several where a claim is a list, none where one is missing; raises Unusable."""
         choices = [[Pattern(text, is_open) for text in fill(pieces, claims)] for pieces, is_open in self.columns]
-        for _, chosen in zip(range(MOST), product(*choices), strict=False):
+        for chosen in product(*bounded(choices)):
             yield ColumnPatterns(chosen) if self.several else chosen[0]
 
 
@@ -90,31 +78,24 @@ def read_pattern(value: object) -> PatternTemplate:
     raise TemplateError(f"expected a text, or an array of texts for a key of several columns, got {value!r}")
 
 
-def matches_any(patterns: Sequence[KeyPattern], text: str) -> bool:
-    """Whether one of the patterns matches."""
-    return any(pattern.matches(text) for pattern in patterns)
-
-
 def _read(text: str) -> tuple[tuple[Piece, ...], bool]:
     is_open = text.endswith("*")
     return read_template(text[:-1] if is_open else text), is_open
 
 
-def cells(key: str) -> list[str] | None:
-    """The columns of a key of several, each as text; None for a text that no such key has."""
+def cells(key: str) -> list[str | None] | None:
+    """The columns of a key of several, each as text, None for null; None for a text that no such key is."""
     if not key.startswith("["):
         return None
     try:
-        found = json.loads(key)
+        # Numbers as they are written: what is read as a double may be written otherwise.
+        found = json.loads(key, parse_float=str, parse_int=str)
     except (ValueError, RecursionError):
         return None
-    texts = [_text(value) for value in found]
-    return None if None in texts else [text for text in texts if text is not None]
+    return [_text(value) for value in found] if isinstance(found, list) else None
 
 
 def _text(value: object) -> str | None:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
+    if value is None or isinstance(value, str):
         return value
-    return str(value) if isinstance(value, int) else None
+    return json.dumps(value)

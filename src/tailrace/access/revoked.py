@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from tailrace.access.identity import Identity
@@ -17,7 +18,13 @@ class Revoked:
 
     def __init__(self) -> None:
         self._held: dict[str, Times] = {}
+        self._news = asyncio.Event()
         self.loaded = False
+
+    @property
+    def news(self) -> asyncio.Event:
+        """Is set when there are revocations that were not known at this call."""
+        return self._news
 
     def learn(self, found: Mapping[str, Times], now: int) -> bool:
         """Take in what Redis holds; True where something is new."""
@@ -30,7 +37,11 @@ class Revoked:
                 self._held[name] = (max(old[0], times[0]), max(old[1], times[1]))
                 changed = True
         self.loaded = True
-        return changed or len(self._held) > before
+        changed = changed or len(self._held) > before
+        if changed:
+            told, self._news = self._news, asyncio.Event()
+            told.set()
+        return changed
 
     def lost(self, found: Mapping[str, Times], now: int) -> dict[str, Times]:
         """What is known here and is not in Redis, or reaches less far there."""

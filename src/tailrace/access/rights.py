@@ -6,7 +6,8 @@
      "operations": true}
 
 What is not named is not allowed, and neither is what needs a claim that the token does not have. Of several names that
-fit, the exact one counts, else the longest that ends in `*`.
+fit, the exact one counts, else the longest that ends in `*`; `false` is nothing. What can't be understood whole is
+refused whole, and told in the log.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tailrace.access.filters import FilterTemplate, read_filter
-from tailrace.access.patterns import KeyPattern, PatternTemplate, matches_any, read_pattern
-from tailrace.access.templates import Claims, TemplateError, claim
+from tailrace.access.patterns import KeyPattern, PatternTemplate, read_pattern
+from tailrace.access.telling import tell
+from tailrace.access.templates import Claims, TemplateError, Unusable, claim
 
 _FIELDS = ("views", "feeds", "topics", "operations")
 
@@ -30,25 +32,23 @@ class RightsError(ValueError):
 
 @dataclass(frozen=True)
 class Grant:
-    """What is allowed of one view: these keys, all where None; and only rows that match `where`, a query."""
+    """What is allowed of one view: these keys, all where None; and only rows that match `where`, a query.
+
+    What the keys mean depends on the columns of the view's key: see `extents`.
+    """
 
     keys: tuple[KeyPattern, ...] | None = None
     where: str | None = None
-
-    @property
-    def whole(self) -> bool:
-        """Whether every row may be seen."""
-        return self.where is None and (self.keys is None or any(pattern.anything for pattern in self.keys))
-
-    def allows(self, key: str) -> bool:
-        """Whether a key may be asked for; its row has to match `where`, too."""
-        return self.keys is None or matches_any(self.keys, key)
 
 
 @dataclass(frozen=True)
 class _Template:
     keys: tuple[PatternTemplate, ...] | None = None
     where: FilterTemplate | None = None
+
+
+# By name; None where nothing is allowed, though a pattern may fit the name, too.
+Templates = Mapping[str, _Template | None]
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Document:
     `when` says which tokens it is for: those whose claims are, or hold, one of the values.
     """
 
-    views: Mapping[str, _Template] = field(default_factory=dict)
-    feeds: Mapping[str, _Template] = field(default_factory=dict)
-    topics: Mapping[str, _Template] = field(default_factory=dict)
+    views: Templates = field(default_factory=dict)
+    feeds: Templates = field(default_factory=dict)
+    topics: Templates = field(default_factory=dict)
     operations: bool = False
     when: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
@@ -82,10 +82,9 @@ class Rights:
         """What is allowed of a view; None where nothing is."""
         return self._grant("view", name)
 
-    def feed(self, name: str, client: str) -> bool:
-        """Whether the feed of a client may be followed."""
-        grant = self._grant("feed", name)
-        return grant is not None and grant.allows(client)
+    def feed(self, name: str) -> Grant | None:
+        """What is allowed of a feed: its keys are clients; None where nothing is."""
+        return self._grant("feed", name)
 
     def topic(self, name: str) -> bool:
         """Whether events may be sent to a topic."""
@@ -100,7 +99,11 @@ class Rights:
             template = _named(self._among[kind], name)
             if len(self._granted) >= 1000:  # names that clients make up
                 self._granted.clear()
-            self._granted[kind, name] = None if template is None else self._filled(template)
+            try:
+                self._granted[kind, name] = None if template is None else self._filled(template)
+            except Unusable as error:
+                tell(kind, name, str(error))
+                self._granted[kind, name] = None
         return self._granted[kind, name]
 
     def _filled(self, template: _Template) -> Grant | None:
@@ -149,15 +152,17 @@ def read_document(found: object, place: str = "", *, rules: bool = False) -> Doc
     )
 
 
-def _names(found: object, place: str, *, keys: bool = True, where: bool = False) -> dict[str, _Template]:
+def _names(found: object, place: str, *, keys: bool = True, where: bool = False) -> Templates:
     if found is True:
         return {"*": _Template()}
     if isinstance(found, list) and all(isinstance(name, str) for name in found):
         found = dict.fromkeys(found, True)
-    templates = {}
+    templates: dict[str, _Template | None] = {}
     for name, value in _object(found, place).items():
-        if value is not False:
-            templates[name] = _template(value, f"{place}.{name}", keys=keys, where=where)
+        if "*" in name[:-1]:
+            raise RightsError(f"{place}.{name}: expected a name, or the beginning of one and *, got * elsewhere")
+        refused = value is False
+        templates[name] = None if refused else _template(value, f"{place}.{name}", keys=keys, where=where)
     return templates
 
 
@@ -167,15 +172,20 @@ def _template(value: object, place: str, *, keys: bool, where: bool) -> _Templat
     if isinstance(value, list) and keys:
         return _Template(_patterns(value, place))
     if isinstance(value, dict) and where and value and value.keys() <= {"keys", "where"}:
-        text = value.get("where")
-        if text is not None and not isinstance(text, str):
+        text = value.get("where", "")
+        if not isinstance(text, str):
             raise RightsError(f"{place}.where: expected a query as text, got {text!r}")
         try:
-            template = None if text is None else read_filter(text)
+            template = read_filter(text) if "where" in value else None
         except TemplateError as error:
             raise RightsError(f"{place}.where: {error}") from None
         return _Template(_patterns(value["keys"], f"{place}.keys") if "keys" in value else None, template)
-    shapes = ["true", *(["a list of keys"] if keys else []), *(['{"keys": […], "where": "…"}'] if where else [])]
+    shapes = [
+        "true",
+        "false",
+        *(["a list of keys"] if keys else []),
+        *(['{"keys": […], "where": "…"}'] if where else []),
+    ]
     raise RightsError(f"{place}: expected {' or '.join(shapes)}, got {value!r}")
 
 
@@ -194,10 +204,9 @@ def _object(found: object, place: str) -> dict[str, object]:
     return found
 
 
-def _named(among: Mapping[str, _Template], name: str) -> _Template | None:
-    found = among.get(name)
-    if found is not None:
-        return found
+def _named(among: Templates, name: str) -> _Template | None:
+    if name in among:
+        return among[name]
     fitting = [other for other in among if other.endswith("*") and name.startswith(other[:-1])]
     return among[max(fitting, key=len)] if fitting else None
 
@@ -205,7 +214,7 @@ def _named(among: Mapping[str, _Template], name: str) -> _Template | None:
 def _holds(claims: Claims, name: str, value: object) -> bool:
     found = claim(claims, name)
     if isinstance(found, list):
-        return value in found
+        return any(type(one) is type(value) and one == value for one in found)
     if name == "scope" and isinstance(found, str):
         return value in found.split()
     return found is not None and type(found) is type(value) and found == value

@@ -2,7 +2,7 @@
 
     {sub}               the claim `sub`
     {address.country}   a claim within a claim, unless a claim has the whole name
-    {sub:integer}       in a filter: a text that is meant as a whole number
+    {sub:integer}       a text that is meant as a whole number: 0007 is 7
     {{ and }}           a brace
 
 A template is read before anything is filled in, so that nothing in a claim is ever taken for a part of the template.
@@ -10,16 +10,21 @@ A template is read before anything is filled in, so that nothing in a claim is e
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeVar
 
+T = TypeVar("T")
 Claims = Mapping[str, object]
 
 KINDS = ("integer", "text")
-# So many values of a list of claims are looked at; a token is small.
+# So many values a list in a claim may have, and so many texts a template may come to; a token is small.
 MOST = 1000
+
+_WHOLE = re.compile(r"-?[0-9]{1,38}", re.ASCII)
 
 _PARTS = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|([{}])")
 _KIND = re.compile(rf"(.+):({'|'.join(KINDS)})", re.DOTALL)
@@ -28,6 +33,13 @@ _MISSING = object()
 
 class TemplateError(ValueError):
     """A template that can't be read; the text says why."""
+
+
+class Unusable(ValueError):
+    """A claim that is there and can't be understood whole; the text says why, without what it holds.
+
+    A part of it would mean something else: of `not in (…)`, more.
+    """
 
 
 @dataclass(frozen=True)
@@ -71,13 +83,44 @@ def claim(claims: Claims, name: str) -> object | None:
     return held
 
 
+def values(claims: Claims, name: str) -> list[str | int | float | bool]:
+    """The values of a claim: several where it is a list, none where it is missing or empty; raises Unusable."""
+    found = claim(claims, name)
+    if found is None or found == "" or found == []:
+        return []
+    many = found if isinstance(found, list) else [found]
+    if len(many) > MOST:
+        raise Unusable(f"expected at most {MOST} values in the claim {name}, got {len(many)}")
+    return [_value(one, name) for one in many]
+
+
+def text_value(value: str | int | float | bool, piece: Placeholder) -> str:
+    """A value as text, of the kind that is asked for; raises Unusable."""
+    text = text_of(value)
+    if text is None:
+        raise Unusable(f"expected a text or a whole number in the claim {piece.claim}, got {type(value).__name__}")
+    if piece.kind == "integer":
+        if not _WHOLE.fullmatch(text):
+            raise Unusable(f"expected a whole number in the claim {piece.claim}, got another text")
+        return str(int(text))
+    return text
+
+
 def fill(template: tuple[Piece, ...], claims: Claims) -> list[str]:
     """Every text that a template means: one per value where a claim is a list, none where it is missing or empty.
 
-    An empty claim gives none, because what it stands beside could then mean much more than was intended.
+    An empty claim gives none, because what it stands beside could then mean much more than was intended. Raises
+    Unusable for a claim that can't be understood whole.
     """
-    choices = [[piece] if isinstance(piece, str) else _texts(claim(claims, piece.claim)) for piece in template]
-    return ["".join(chosen) for _, chosen in zip(range(MOST), product(*choices), strict=False)]
+    choices = [[piece] if isinstance(piece, str) else _texts(claims, piece) for piece in template]
+    return ["".join(chosen) for chosen in product(*bounded(choices))]
+
+
+def bounded(choices: list[list[T]]) -> list[list[T]]:
+    """Choices that come to at most so many combinations; raises Unusable for more."""
+    if (number := math.prod(map(len, choices))) > MOST:
+        raise Unusable(f"expected claims that come to at most {MOST} texts, got {number}")
+    return choices
 
 
 def text_of(value: object) -> str | None:
@@ -90,9 +133,17 @@ def text_of(value: object) -> str | None:
     return None
 
 
-def _texts(value: object) -> list[str]:
-    values = value[:MOST] if isinstance(value, list) else [value]
-    return [text for one in values if (text := text_of(one))]
+def _value(value: object, name: str) -> str | int | float | bool:
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, str) and value and text_of(value) is not None:
+        return value
+    got = "an empty text" if value == "" else type(value).__name__
+    raise Unusable(f"expected texts, numbers or booleans in the claim {name}, got {got}")
+
+
+def _texts(claims: Claims, piece: Placeholder) -> list[str]:
+    return [text_value(one, piece) for one in values(claims, piece.claim)]
 
 
 def _placeholder(inside: str) -> Placeholder:

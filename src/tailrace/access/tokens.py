@@ -13,6 +13,7 @@ from tailrace.access.identity import Identity, check_names, lasts_until
 from tailrace.access.keys import Keys
 from tailrace.access.refused import Refused, forbidden, unauthorized
 from tailrace.access.rights import Document, Rights, RightsError, read_document, rights_of
+from tailrace.access.telling import tell
 from tailrace.access.templates import Claims, claim
 
 LONGEST = 16_384  # characters of a token
@@ -108,6 +109,8 @@ class Tokens:
         try:
             return Rights(read_document(_plain(found)), claims)
         except RightsError as error:
+            # Without what came instead.
+            tell("claim", terms.rights_claim, str(error).partition(", got ")[0])
             raise forbidden(
                 "rights that can't be read",
                 f"the claim {terms.rights_claim} as in docs/access.md",

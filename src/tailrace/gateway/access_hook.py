@@ -47,6 +47,9 @@ class Access(Protocol):
     def check(self, identity: Identity | None) -> None:
         """Return where what a client was known by still counts, after it has waited for its answer."""
 
+    async def lapse(self, identity: Identity | None) -> None:
+        """Return when what a client was known by counts no more: its token is over, or was revoked."""
+
     def may_know(self, identity: Identity | None, kind: Kind, name: str) -> None:
         """Return where the client may have something of a view, a feed or a topic, and so may know of it."""
 
@@ -62,8 +65,14 @@ class Access(Protocol):
     def may_ask(self, identity: Identity | None, view: str, keys: Sequence[bytes]) -> None:
         """Return where the client may ask for these keys; `seen_filter` says which of their rows it may see."""
 
+    def allows_key(self, identity: Identity | None, view: str, key: bytes) -> bool:
+        """Whether the client may ask for a key."""
+
     def row_filter(self, identity: Identity | None, view: str) -> Predicate | None:
         """What every row must match that the client gets of a view; None where it may have them all."""
+
+    def rights_digest(self, identity: Identity | None, view: str) -> str:
+        """What tells a client, and what it may see of a view, from all others."""
 
     def seen_filter(self, identity: Identity | None, view: str) -> Predicate | None:
         """What the row of a key must match that `may_ask` allows; None where it may be any."""

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import cast
 
-from tailrace.access.filters import key_filter, predicate
+from tailrace.access.extents import Extent, Unfit, extent
+from tailrace.access.filters import predicate
 from tailrace.access.identity import Identity
 from tailrace.access.refused import Refused, forbidden, unauthorized
 from tailrace.access.rights import Grant, Kind
+from tailrace.access.telling import tell
+from tailrace.catalog import Column
 from tailrace.gateway.access_hook import Identity as Known
 from tailrace.gateway.known import Known as Catalog
 from tailrace.gateway.known import KnownView
-from tailrace.gateway.problems import refusal
+from tailrace.gateway.problems import Problem, refusal
 from tailrace.gateway.unknown import no_catalog, unknown_view
 from tailrace.queries import Predicate, QueryError
+
+# The key of a feed that is not there: nobody learns that from what is refused.
+_ANY_CLIENT = (Column("client", "string"),)
 
 
 class Allowing:
@@ -54,9 +62,9 @@ class Allowing:
 
     def may_ask(self, identity: Known | None, view: str, keys: Sequence[bytes]) -> None:
         """Return where the client may ask for these keys; `seen_filter` says which of their rows it may see."""
-        grant = self._grant(identity, view)
+        extent = self._extent_of(identity, view)
         for key in keys:
-            if not grant.allows(key.decode()):
+            if not extent.allows(key.decode()):
                 raise refusal(
                     forbidden(
                         "key not allowed",
@@ -66,6 +74,10 @@ class Allowing:
                     )
                 )
 
+    def allows_key(self, identity: Known | None, view: str, key: bytes) -> bool:
+        """Whether the client may ask for a key."""
+        return self._extent_of(identity, view).allows(key.decode())
+
     def query_filter(self, identity: Known | None, view: str) -> str | None:
         """What is to be ANDed to every query of the client over a view; None for nothing."""
         found = self.row_filter(identity, view)
@@ -73,14 +85,10 @@ class Allowing:
 
     def row_filter(self, identity: Known | None, view: str) -> Predicate | None:
         """What every row must match that the client gets of a view; None where it may have them all."""
-        grant = self._grant(identity, view)
-        if grant.whole:
-            return None
-        known = self.view(identity, view)
+        grant, extent = self._grant(identity, view), self._extent_of(identity, view)
         terms = [] if grant.where is None else [f"({grant.where})"]
-        if grant.keys is not None and not any(pattern.anything for pattern in grant.keys):
-            keys = key_filter(grant.keys, known.key)
-            if keys is None:
+        if extent.patterns is not None:
+            if extent.condition is None:
                 raise refusal(
                     forbidden(
                         "keys only",
@@ -89,8 +97,14 @@ class Allowing:
                         "Ask for keys.",
                     )
                 )
-            terms.append(f"({keys})")
-        return self._predicate(known, " and ".join(terms))
+            terms.append(f"({extent.condition})")
+        return self._predicate(self.view(identity, view), " and ".join(terms)) if terms else None
+
+    def rights_digest(self, identity: Known | None, view: str) -> str:
+        """What tells a client, and what it may see of a view, from all others."""
+        filter = self.row_filter(identity, view)
+        held = json.dumps([known(identity).user, None if filter is None else filter.text])
+        return sha256(held.encode()).hexdigest()
 
     def seen_filter(self, identity: Known | None, view: str) -> Predicate | None:
         """What the row of an allowed key must match."""
@@ -99,7 +113,12 @@ class Allowing:
 
     def may_follow_feed(self, identity: Known | None, feed: str, client: str) -> None:
         """Return where the client may follow a feed of this client id."""
-        if not known(identity).rights.feed(feed, client):
+        grant = known(identity).rights.feed(feed)
+        if grant is not None and not self._catalog.loaded:
+            raise no_catalog(self._catalog)
+        declared = self._catalog.feeds.get(feed)
+        columns = _ANY_CLIENT if declared is None else declared.entry.key
+        if grant is None or not _extent("feed", feed, grant, columns).allows(client):
             raise refusal(_not_allowed("feed", f"{feed} of {client[:200]}"))
 
     def may_send(self, identity: Known | None, topic: str) -> None:
@@ -120,17 +139,18 @@ class Allowing:
             raise refusal(_not_allowed("view", view))
         return grant
 
+    def _extent_of(self, identity: Known | None, view: str) -> Extent:
+        grant = self._grant(identity, view)
+        return _extent("view", view, grant, self.view(identity, view).key)
+
     def _predicate(self, view: KnownView, text: str) -> Predicate:
         try:
             return predicate(text, view.columns)
         except QueryError as error:
-            raise refusal(
-                forbidden(
-                    "rights that can't be used",
-                    f"a filter that fits the columns of view {view.name}",
-                    f"one with an error: expected {error.expected[:200]}",
-                    "Correct the rights of the token, or of the gateway's file.",
-                )
+            tell("view", view.name, f"the filter does not fit the view: expected {error.expected[:200]}")
+            raise _unusable(
+                f"a filter that fits the columns of view {view.name}",
+                f"one with an error: expected {error.expected[:200]}",
             ) from None
 
 
@@ -146,6 +166,19 @@ def query_only(view: str, got: str) -> Refused:
     return forbidden(
         "query only", f"a query over view {view}: the token allows some of its rows", got, "Follow a query."
     )
+
+
+def _extent(kind: Kind, name: str, grant: Grant, key: tuple[Column, ...]) -> Extent:
+    try:
+        return extent(grant.keys, key)
+    except Unfit as error:
+        tell(kind, name, str(error))
+        raise _unusable(f"keys that fit the key of the {kind} {name}", f"others: {error}") from None
+
+
+def _unusable(expected: str, got: str) -> Problem:
+    remedy = "Correct the rights of the token, or of the gateway's file."
+    return refusal(forbidden("rights that can't be used", expected, got, remedy))
 
 
 def _not_allowed(what: str, got: str) -> Refused:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
+from contextlib import suppress
 from typing import cast
 
 from starlette.types import Scope
@@ -23,6 +25,8 @@ from tailrace.store.outages import Unavailable
 from tailrace.store.restricted import Restricted
 from tailrace.store.tickets import Tickets
 
+# In seconds.
+_MARGIN = 0.01
 # A ticket is good for this many seconds.
 TICKET = 30
 
@@ -86,6 +90,15 @@ class Granting(Narrowing):
             self._valid(found)
         except Refused as refused:
             raise refusal(refused) from None
+
+    async def lapse(self, identity: Known | None) -> None:
+        """Return when what the client was known by counts no more: its token is over, or was revoked."""
+        found = known(identity)
+        while not self._revoked.includes(found) and (left := found.until - time.time()) > 0:
+            # By any clock it is over after that.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left + _MARGIN):
+                    await self._revoked.news.wait()
 
     async def ticket(self, identity: Known | None) -> str:
         """A ticket for one connection of a client."""

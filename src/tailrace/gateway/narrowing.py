@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Protocol
 
-from tailrace.access.filters import both, exact_key
+from tailrace.access.extents import exact_key
+from tailrace.access.filters import both
 from tailrace.gateway.access_hook import Identity as Known
 from tailrace.gateway.allowing import Allowing, known, query_only
 from tailrace.gateway.known import Known as Catalog
