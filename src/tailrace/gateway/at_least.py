@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from tailrace.errors import Unreachable
@@ -16,6 +17,7 @@ from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.known import Known, KnownView
 from tailrace.gateway.problems import Problem, unavailable
 from tailrace.store.reader import Held
+from tailrace.store.row import Row
 
 # How long a lookup waits where the client does not say, in seconds.
 WAIT = 10
@@ -36,14 +38,18 @@ class SourceRecord:
         return f"{self.topic}:{self.partition}:{self.offset}"
 
     @classmethod
-    def parse(cls, text: str, view: KnownView) -> SourceRecord:
-        """The record that `at_least` names; raises a Problem where it names none of this view."""
+    def parse(cls, text: str, view: KnownView, named: Collection[str] | None = None) -> SourceRecord:
+        """The record that `at_least` names; raises a Problem where it names none of this view.
+
+        named: topics that the client may know of, all where None.
+        """
         found = _RECORD.fullmatch(text)
         if found is None or found["topic"] not in view.sources:
             raise Problem(
                 400,
                 "unusable at_least",
-                expected=[f"{topic}:partition:offset" for topic in view.sources],
+                expected=[f"{topic}:partition:offset" for topic in view.sources if named is None or topic in named]
+                or "topic:partition:offset of a topic that the view is computed from",
                 got=text[:200],
                 remedy="Take topic, partition and offset from the answer to POST /topics/{topic}/events.",
             )
@@ -51,9 +57,24 @@ class SourceRecord:
 
 
 class TakenIn:
-    """Watches until a view has taken some records in, as far as one key goes; `why` says what is missing."""
+    """Watches until a view has taken some records in, as far as one key goes; `why` says what is missing.
 
-    def __init__(self, gateway: Gateway, view: KnownView, key: bytes, records: list[SourceRecord]) -> None:
+    visible: whether the client may see a row, None where it may see any. What is hidden tells nothing: it is as if the
+    key held nothing. So is a key that holds nothing any more: its row may have been hidden.
+    named: topics that the client may know of, all where None.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        view: KnownView,
+        key: bytes,
+        records: list[SourceRecord],
+        visible: Callable[[Row], bool] | None = None,
+        named: Collection[str] | None = None,
+    ) -> None:
+        self._visible = visible
+        self._named = named
         self._gateway = gateway
         self._view = view
         self._key = key
@@ -65,7 +86,8 @@ class TakenIn:
         """What the key holds, once everything is taken in; None before."""
         view, waits = self._view, self._gateway.waits
         held = await self._gateway.reads.held(view, self._key)
-        self._left = [one for one in self._left if not by_version(view, held, one)]
+        if self._tells(held.row):
+            self._left = [one for one in self._left if not by_version(view, held, one)]
         if not self._left:
             return held
         reasons = (behind(self._gateway.known, view, one) for one in self._left)
@@ -92,8 +114,18 @@ class TakenIn:
             view=self._view.name,
             at_least=[str(one) for one in self._left],
             expected=f"the view to have taken it in within {seconds:g} s",
-            got=self.why or "no news of the view",
+            got=(self.why if self._is_open else "") or "no news of the view",
         )
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether the client may know how far topics are."""
+        return self._named is None or (self._visible is None and all(one.topic in self._named for one in self._left))
+
+    def _tells(self, row: Row | None) -> bool:
+        if self._visible is None or row is None:
+            return True
+        return row.value is not None and self._visible(row)
 
     async def _ask_end(self) -> None:
         ends, view = self._gateway.ends, self._view

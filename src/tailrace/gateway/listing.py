@@ -22,7 +22,7 @@ from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.known import KnownView
 from tailrace.gateway.lookup import matches as matches_tag
 from tailrace.gateway.lookup import out_of_reach
-from tailrace.gateway.page import Place
+from tailrace.gateway.page import Place, key_number
 from tailrace.gateway.picking import asked_keys, pick
 from tailrace.gateway.problems import Problem, unavailable
 from tailrace.gateway.resume import Ahead, Later, Reset, too_far_ahead
@@ -43,7 +43,8 @@ _ATTEMPTS = 3
 class Asked:
     """What a client asks for; `restriction` is what its rights add to every query.
 
-    `in_part` says that `after` may be from while rights showed the client only a part.
+    `in_part` says that `after` may be from while rights showed the client only a part. `rights` tells the client and
+    what it may see of the view from all others: a page is good for these alone.
     """
 
     where: str | None = None
@@ -52,6 +53,7 @@ class Asked:
     after: str | None = None
     restriction: Predicate | None = None
     in_part: bool = False
+    rights: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,11 @@ class _Standing:
 
 async def list_rows(gateway: Gateway, view: KnownView, asked: Asked, if_none_match: str | None) -> Response:
     """A page of a listing, or 304 where the client has it; raises a Problem where it can't be had."""
-    predicates = [await _parsed(asked.where, view)] if asked.where else []
-    if asked.restriction is not None:
-        predicates.append(asked.restriction)
+    query = await _parsed(asked.where, view) if asked.where else None
+    predicates = [predicate for predicate in (query, asked.restriction) if predicate is not None]
     clock = any(predicate.clock for predicate in predicates)
-    bound = "\0".join((view.lineage, asked.after or "", *(predicate.digest for predicate in predicates)))
+    digests = [None if one is None else one.digest for one in (query, asked.restriction)]
+    bound = json.dumps([view.lineage, asked.after or "", digests, asked.rights])
     try:
         for _ in range(_ATTEMPTS):
             standing = await _standing(gateway, view)
@@ -103,7 +105,8 @@ async def list_rows(gateway: Gateway, view: KnownView, asked: Asked, if_none_mat
                 raise _restored(view, moved.stored) from None
             if reset is not None:
                 gateway.metrics.reset(reset.reason)
-            body = _body(view, place, found, bound, standing.as_of, reset)
+            following = found.place.encode(bound, await gateway.page_keys.current()) if found.place else None
+            body = _body(view, place, found, following, standing.as_of, reset)
             return Response(body, headers=headers, media_type="application/json")
     except Unavailable as error:
         raise out_of_reach(error) from None
@@ -115,8 +118,9 @@ async def _begin(
 ) -> tuple[_Standing, Place, Reset | None]:
     """Where the scan begins, and what the client is told of its position."""
     if asked.page is not None:
-        place = Place.decode(asked.page, bound, view.partitions)
-        if place is None:
+        place = await _signed(gateway, view, asked.page, bound)
+        # What has gone is told only to a client that may see every row.
+        if place is None or (place.after is not None and asked.restriction is not None):
             raise Problem(
                 400,
                 "unreadable page",
@@ -144,20 +148,29 @@ async def _begin(
     return standing, Place(standing.generation, standing.offsets, come.offsets), None
 
 
+async def _signed(gateway: Gateway, view: KnownView, page: str, bound: str) -> Place | None:
+    number = key_number(page)
+    key = await gateway.page_keys.named(number) if number is not None else None
+    return Place.decode(page, bound, view.partitions, key) if key is not None else None
+
+
 async def _judged(
     gateway: Gateway, view: KnownView, after: str, standing: _Standing
 ) -> tuple[_Standing, Since | Reset]:
     """What the position is worth; one that is ahead of the store waits for it, as that of a follower does."""
     clock = asyncio.get_running_loop().time
     impatient = clock() + gateway.timing.patience
-    while True:
-        come = since(after, view, standing.generation, standing.stored)
-        if not isinstance(come, Ahead | Later):
-            return standing, come
-        if clock() >= impatient or gateway.hub.draining:
-            return standing, too_far_ahead(come, view, max(standing.offsets.values()))
-        await asyncio.sleep(gateway.timing.poll)
-        standing = await _standing(gateway, gateway.known.views.get(view.name, view))
+    come = since(after, view, standing.generation, standing.stored)
+    if not isinstance(come, Ahead | Later):
+        return standing, come
+    with gateway.waits.counted():
+        while clock() < impatient and not gateway.hub.draining:
+            await asyncio.sleep(gateway.timing.poll)
+            standing = await _standing(gateway, gateway.known.views.get(view.name, view))
+            come = since(after, view, standing.generation, standing.stored)
+            if not isinstance(come, Ahead | Later):
+                return standing, come
+    return standing, too_far_ahead(come, view, max(standing.offsets.values()))
 
 
 async def _standing(gateway: Gateway, view: KnownView) -> _Standing:
@@ -196,7 +209,7 @@ def _matches(view: KnownView, predicates: Sequence[Predicate]) -> Matches | None
 
     def matches(value: bytes) -> bool:
         row = decode(value)
-        return isinstance(row, dict) and all(predicate.matches(row, now) for predicate in predicates)
+        return row is not None and all(predicate.matches(row, now) for predicate in predicates)
 
     return matches
 
@@ -212,7 +225,9 @@ def _position(view: KnownView, generation: int, offsets: Mapping[int, int]) -> P
     return Position(view.lineage, generation, {number: offset for number, offset in offsets.items() if offset >= 0})
 
 
-def _body(view: KnownView, place: Place, found: Found, bound: str, as_of: int | None, reset: Reset | None) -> bytes:
+def _body(
+    view: KnownView, place: Place, found: Found, following: str | None, as_of: int | None, reset: Reset | None
+) -> bytes:
     """The page; rows are spliced in as they are stored."""
     parts = []
     if reset is not None:
@@ -222,7 +237,7 @@ def _body(view: KnownView, place: Place, found: Found, bound: str, as_of: int | 
         parts.append(b'"gone":[%b]' % b",".join(view.key_object(key) for key in found.gone))
     parts.append(b'"position":%b' % _json(str(_position(view, place.generation, place.offsets))))
     parts.append(b'"as_of":%b' % _json(as_of))
-    parts.append(b'"next":%b' % _json(found.place.encode(bound) if found.place is not None else None))
+    parts.append(b'"next":%b' % _json(following))
     return b"{%b}" % b",".join(parts)
 
 

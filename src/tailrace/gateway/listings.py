@@ -15,6 +15,7 @@ from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.requests import FollowQuery
 from tailrace.gateway.views import View, known_view
+from tailrace.gateway.waits import ClientGone, while_connected, while_valid
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -60,8 +61,13 @@ def router(gateway: Gateway) -> APIRouter:
             if gateway.access is not None:
                 restriction = gateway.access.row_filter(identity, known.name)
                 whole = await gateway.access.resumable(identity, FollowQuery(None, known.name, where, after))
-                asked = replace(asked, restriction=restriction, in_part=not whole)
-            response = await list_rows(gateway, known, asked, if_none_match)
+                rights = gateway.access.rights_digest(identity, known.name)
+                asked = replace(asked, restriction=restriction, in_part=not whole, rights=rights)
+            # It may wait for the store, and a scan takes a while.
+            found = list_rows(gateway, known, asked, if_none_match)
+            response = await while_connected(request.receive, while_valid(gateway.access, identity, found))
+        except ClientGone:
+            return Response(status_code=499)
         except Problem as problem:
             gateway.metrics.listing(problem.status)
             raise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from starlette.responses import Response
 
@@ -29,16 +30,21 @@ async def look_up(
     *,
     wait: int | None = None,
     at_least: Sequence[str] = (),
+    topics: Collection[str] | None = None,
 ) -> Response:
     """The row, or 304 where the client has it; raises a Problem where there is none, or nobody can know.
 
     restriction: what a row must match to be there for this client.
     wait: for how many seconds to wait for another answer than 304 or, without `if_none_match`, than 404.
     at_least: records of source topics that the view must have taken in; the answer waits for that instead.
+    topics: those that the client may know of, all where None.
     """
     try:
         if at_least:
-            held = await _taken_in(gateway, view, key, at_least, WAIT if wait is None else wait)
+            records = [SourceRecord.parse(text, view, topics) for text in at_least]
+            visible = None if restriction is None else partial(seen, view=view, restriction=restriction)
+            watched = TakenIn(gateway, view, key, records, visible, topics)
+            held = await _taken_in(gateway, view, key, watched, WAIT if wait is None else wait)
         elif wait:
             held = await _changed(gateway, view, key, if_none_match, restriction, wait)
         else:
@@ -71,8 +77,7 @@ async def _changed(
     return await gateway.waits.until(view, key, lambda: gateway.reads.held(view, key), news, wait)
 
 
-async def _taken_in(gateway: Gateway, view: KnownView, key: bytes, at_least: Sequence[str], wait: int) -> Held:
-    watched = TakenIn(gateway, view, key, [SourceRecord.parse(text, view) for text in at_least])
+async def _taken_in(gateway: Gateway, view: KnownView, key: bytes, watched: TakenIn, wait: int) -> Held:
     held = await gateway.waits.until(view, key, watched.read, lambda found: found is not None, wait)
     if held is None:
         raise watched.problem(wait)
@@ -126,7 +131,7 @@ def seen(row: Row, view: KnownView, restriction: Predicate | None) -> bool:
     if restriction is None or row.value is None:
         return True
     found = row_decoder(view.columns)(row.value)
-    return isinstance(found, dict) and restriction.matches(found, int(time.time() * 1000))
+    return found is not None and restriction.matches(found, int(time.time() * 1000))
 
 
 def etag(view: KnownView, partition: int, row: Row) -> str:

@@ -1,14 +1,24 @@
-"""Where a listing goes on: what the `next` of a page says, and the `page` of the next request."""
+"""Where a listing goes on: what the `next` of a page says, and the `page` of the next request.
+
+A page is signed with a key of the gateways, together with what it is bound to: the view, the question, and what its
+client may see. So one that was changed, made up, or made for somebody else is none.
+
+    number of the key, 4 bytes | signature, 16 bytes | the place as JSON
+"""
 
 from __future__ import annotations
 
 import base64
+import hmac
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-_CHECK = 8
+from tailrace.store.page_keys import PageKey
+
+_NUMBER = 4
+_SIGNATURE = 16
 _DIGEST = 8
 _CURSORS = 2**64
 _OFFSETS = 2**63
@@ -33,8 +43,8 @@ class Place:
     server: str = ""
     sent: frozenset[bytes] = field(default=frozenset())
 
-    def encode(self, bound: str) -> str:
-        """The text that names this place in a listing of what `bound` says: view, query and all."""
+    def encode(self, bound: str, key: PageKey) -> str:
+        """The text that names this place in a listing of what `bound` says: view, query, rights and all."""
         held = [
             self.generation,
             _pairs(self.offsets),
@@ -46,19 +56,15 @@ class Place:
             base64.b64encode(b"".join(sorted(self.sent))).decode(),
         ]
         payload = json.dumps(held, separators=(",", ":")).encode()
-        return base64.urlsafe_b64encode(_check(bound, payload) + payload).rstrip(b"=").decode()
+        return base64.urlsafe_b64encode(_signature(bound, payload, key) + payload).rstrip(b"=").decode()
 
     @classmethod
-    def decode(cls, text: str, bound: str, partitions: int) -> Place | None:
-        """The place that a text names in a listing; None where it names none, or one of another listing.
-
-        The check finds what was mangled or mixed up. It keeps nobody from making a page up, who then
-        gets rows of this listing from another place on, and no others.
-        """
+    def decode(cls, text: str, bound: str, partitions: int, key: PageKey) -> Place | None:
+        """The place that a text names in a listing; None where it names none, or one of another listing."""
         try:
-            data = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-            check, payload = data[:_CHECK], data[_CHECK:]
-            if check != _check(bound, payload):
+            data = _bytes(text)
+            payload = data[_NUMBER + _SIGNATURE :]
+            if not hmac.compare_digest(data[: _NUMBER + _SIGNATURE], _signature(bound, payload, key)):
                 return None
             generation, offsets, after, partition, gone, cursor, server, sent = json.loads(payload)
             digests = base64.b64decode(sent, validate=True)
@@ -77,6 +83,15 @@ class Place:
         return place if set(place.offsets) == set(range(partitions)) else None
 
 
+def key_number(text: str) -> int | None:
+    """Which key a page says that it was signed with; None where it says nothing."""
+    try:
+        data = _bytes(text)
+    except ValueError:
+        return None
+    return int.from_bytes(data[:_NUMBER], "big") if len(data) > _NUMBER + _SIGNATURE else None
+
+
 def digest(key: bytes) -> bytes:
     """What tells a key from the others of a batch."""
     return sha256(key).digest()[:_DIGEST]
@@ -87,8 +102,15 @@ def digests(keys: Iterable[bytes]) -> frozenset[bytes]:
     return frozenset(digest(key) for key in keys)
 
 
-def _check(bound: str, payload: bytes) -> bytes:
-    return sha256(bound.encode() + b"\0" + payload).digest()[:_CHECK]
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+def _signature(bound: str, payload: bytes, key: PageKey) -> bytes:
+    """The number of the key, and what only a gateway that has the key can write."""
+    # What is bound goes in as its digest, so that nothing can move from there into the payload.
+    signature = hmac.digest(key.secret, sha256(bound.encode()).digest() + payload, "sha256")[:_SIGNATURE]
+    return key.number.to_bytes(_NUMBER, "big") + signature
 
 
 def _pairs(offsets: Mapping[int, int]) -> list[list[int]]:

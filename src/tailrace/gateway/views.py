@@ -72,17 +72,20 @@ def router(gateway: Gateway) -> APIRouter:
         try:
             identity = identity_of(request.scope)
             known = known_view(gateway, decoded(view, "view"), identity)
-            restriction = None
+            restriction, wanted = None, decoded(key, "key").encode()
             if gateway.access is not None:
+                # The guard could not ask where the catalog has come only now.
+                gateway.access.may_ask(identity, known.name, [wanted])
                 restriction = gateway.access.seen_filter(identity, known.name)
             found = look_up(
                 gateway,
                 known,
-                decoded(key, "key").encode(),
+                wanted,
                 if_none_match,
                 restriction,
                 wait=(wait := wait_seconds(prefer)),
                 at_least=at_least or (),
+                topics=None if gateway.access is None else named(gateway, identity, "topic", known.sources),
             )
             if wait or at_least:
                 found = while_connected(request.receive, while_valid(gateway.access, identity, found))

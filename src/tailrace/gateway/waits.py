@@ -1,4 +1,4 @@
-"""Keys that requests wait for: the long poll of a lookup.
+"""Requests that wait: for keys, the long poll of a lookup; and listings, for a store that is behind.
 
 A wait joins the channel of its key; however many requests wait for one key, it is joined once. A message wakes them,
 and they read the key again, together. Pub/sub may lose messages, so all are woken now and then, too.
@@ -7,7 +7,6 @@ and they read the key again, together. Pub/sub may lose messages, so all are wok
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
@@ -19,8 +18,6 @@ T = TypeVar("T")
 
 # As many seconds a client may ask for; proxies commonly end a request that takes longer.
 LONGEST = 60.0
-# A wait that ends with a token ends after it, by any clock, in seconds.
-_MARGIN = 0.01
 
 
 class Link(Protocol):
@@ -64,10 +61,20 @@ class Waits:
         self._link = link
         self._channel = channel
         self._awaited: dict[bytes, Awaited] = {}
+        self._others = 0
         self.draining = False
 
     def __len__(self) -> int:
-        return sum(awaited.waiting for awaited in self._awaited.values())
+        return self._others + sum(awaited.waiting for awaited in self._awaited.values())
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a request that waits for something else than a key."""
+        self._others += 1
+        try:
+            yield
+        finally:
+            self._others -= 1
 
     async def until(
         self, view: KnownView, key: bytes, read: Callable[[], Awaitable[T]], done: Callable[[T], bool], seconds: float
@@ -126,33 +133,36 @@ class ClientGone(Exception):
 
 async def while_connected(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, T]) -> T:
     """Do something for a client, and stop when it disconnects; raises ClientGone then. `receive` is that of ASGI."""
-    task, gone = asyncio.create_task(work), asyncio.create_task(_disconnected(receive))
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientGone
-        return task.result()
-    finally:
-        for one in (task, gone):
-            one.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+    found = await _unless(_disconnected(receive), work)
+    if found is None:
+        raise ClientGone
+    return found.result()
 
 
 async def while_valid(access: Access | None, identity: Identity | None, work: Coroutine[Any, Any, T]) -> T:
-    """Do something for a client as long as its token lasts; raises a Problem then, and where it was revoked meanwhile.
+    """Do something for a client as long as its token counts; raises a Problem when that is over or was revoked.
 
     The end is looked at again before the answer: other clients' requests and the setting of clocks come between.
     """
-    if access is None or identity is None or identity.expires is None:
+    if access is None or identity is None:
         return await work
-    try:
-        async with asyncio.timeout(max(0.0, identity.expires / 1000 - time.time()) + _MARGIN):
-            found = await work
-    except TimeoutError:
-        access.check(identity)
-        raise
+    found = await _unless(access.lapse(identity), work)
     access.check(identity)
-    return found
+    if found is None:
+        raise TimeoutError("the token has lapsed, and counts again: the clock was set")
+    return found.result()
+
+
+async def _unless(event: Coroutine[Any, Any, None], work: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
+    """Do something, and stop where an event comes before it is done; None then. Nothing is left running."""
+    task, come = asyncio.create_task(work), asyncio.create_task(event)
+    try:
+        await asyncio.wait((task, come), return_when=asyncio.FIRST_COMPLETED)
+        return task if task.done() else None
+    finally:
+        for one in (task, come):
+            one.cancel()
+        await asyncio.gather(task, come, return_exceptions=True)
 
 
 async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:

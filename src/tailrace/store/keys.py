@@ -25,7 +25,7 @@ members were known. It was not evaluated between `until` and `ready`.
 While the next build of a view is being made, its rows wait in `next-rows`, `next-gone` and `next-expiries`. `old-rows`
 holds keys of earlier builds until those that the served build does not have are gone from the changelog, too.
 What is kept of feeds is named in `feed_keys`, of access in `tickets`,
-`revocations` and `restricted`.
+`revocations` and `restricted`, of listings in `page_keys`.
 The position's `generation` is that of `rows`, `next` that of `next-rows`, and `dropped` the latest whose rows were
 kept back and given up. A partition is whole from its `target` on. Tombstones up to `pruned` may be forgotten; `mark`
 says how far that moves next, see `prune.lua`. `as-of` is when the partition was complete: see `materializer/as_of.py`.
