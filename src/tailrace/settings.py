@@ -159,6 +159,13 @@ TABLE = (
         ("gateway",),
     ),
     Setting(
+        "request-deadline",
+        "duration",
+        "30s",
+        "How long a client may take to send the head of a request, and as long again for its body.",
+        ("gateway",),
+    ),
+    Setting(
         "drain",
         "duration",
         "5s",
@@ -226,6 +233,38 @@ TABLE = (
     Setting("limit-key-bytes", "count", "65535", "Bytes of a key that clients ask for.", ("gateway",)),
     Setting("limit-body-bytes", "count", "1048576", "Bytes of a request's body.", ("gateway",)),
     Setting("limit-message-bytes", "count", "1048576", "Bytes of a message on a WebSocket.", ("gateway",)),
+    Setting(
+        "limit-requests",
+        "count",
+        "20000",
+        "Requests under way at one gateway: waiting, being answered, or with an answer that is not read yet.",
+        ("gateway",),
+    ),
+    Setting("limit-user-requests", "count", "100", "Of them for one user; a listing counts as ten.", ("gateway",)),
+    Setting(
+        "limit-lookups",
+        "count",
+        "500",
+        "Lookups of a user per second, ten times as many at once; a listing counts as ten, a step of a stream as one "
+        "and one more per KiB, a query as its cost.",
+        ("gateway",),
+    ),
+    Setting("limit-unread-bytes", "count", "268435456", "Bytes of answers that clients have not read.", ("gateway",)),
+    Setting("limit-user-unread-bytes", "count", "33554432", "Of them for one user.", ("gateway",)),
+    Setting("limit-stream-bytes", "count", "268435456", "Bytes of streams that one gateway keeps.", ("gateway",)),
+    Setting("limit-user-stream-bytes", "count", "8388608", "Of them for one user.", ("gateway",)),
+    Setting(
+        "limit-followed-bytes",
+        "count",
+        "1073741824",
+        "Bytes of keys that are followed at one gateway, 200 more for each key.",
+        ("gateway",),
+    ),
+    Setting("limit-user-followed-bytes", "count", "33554432", "Of them for one user.", ("gateway",)),
+    Setting(
+        "limit-query-cost", "count", "1000000", "Cost of all queries that are followed at one gateway.", ("gateway",)
+    ),
+    Setting("limit-user-query-cost", "count", "5000", "Of it for one user.", ("gateway",)),
     Setting("data", "text", ".tailrace", "Directory that `tailrace dev` keeps its data and logs in.", ("dev",)),
     Setting(
         "health-port",

@@ -163,3 +163,13 @@ def test_a_client_without_room_holds_nobody_up_and_misses_nothing() -> None:
         assert await taken(client, sum(map(len, written))) == b"".join(written)
 
     play(run)
+
+
+def test_what_is_written_to_a_connection_that_closes_is_dropped() -> None:
+    async def run(connection: Connection, client: socket.socket) -> None:
+        connection.lane.abort()
+        connection.lane.write(b"late")
+        await connection.lost.wait()
+        connection.lane.write(b"later")
+
+    play(run)

@@ -24,6 +24,17 @@ class Limits:
     key_bytes: int = 65_535
     body_bytes: int = 1_048_576
     message_bytes: int = 1_048_576
+    requests: int = 20_000
+    user_requests: int = 100
+    lookups: int = 500
+    unread_bytes: int = 268_435_456
+    user_unread_bytes: int = 33_554_432
+    stream_bytes: int = 268_435_456
+    user_stream_bytes: int = 8_388_608
+    followed_bytes: int = 1_073_741_824
+    user_followed_bytes: int = 33_554_432
+    query_cost: int = 1_000_000
+    user_query_cost: int = 5_000
 
     def check_keys(self, keys: int, longest: int) -> None:
         """Raise Refused where a client asks for too many keys at once, or for one that is too long."""

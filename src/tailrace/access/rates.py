@@ -8,7 +8,7 @@ _MOST = 50_000
 
 
 class Bucket:
-    """Fills with `rate` per second up to `burst`; each use takes one out."""
+    """Fills with `rate` per second up to `burst`; each use takes one out, or several."""
 
     __slots__ = ("_at", "_burst", "_held", "_rate")
 
@@ -18,13 +18,14 @@ class Bucket:
         self._held = burst
         self._at = now
 
-    def take(self, now: float) -> float:
-        """0 where one could be taken out, else for how many seconds to wait."""
+    def take(self, now: float, amount: float = 1) -> float:
+        """0 where so much could be taken out, else for how many seconds to wait. More than all of it is all of it."""
         self._fill(now)
-        if self._held >= 1:
-            self._held -= 1
+        amount = min(amount, self._burst)
+        if self._held >= amount:
+            self._held -= amount
             return 0.0
-        return (1 - self._held) / self._rate
+        return (amount - self._held) / self._rate
 
     def full(self, now: float) -> bool:
         """Whether it is as if it had never been used."""
@@ -45,12 +46,12 @@ class Rates:
         self._buckets: dict[str, Bucket] = {}
         self._tidied = -math.inf
 
-    def take(self, name: str, now: float) -> float:
+    def take(self, name: str, now: float, amount: float = 1) -> float:
         """0 where a use is allowed, else for how many seconds to wait."""
         self._tidy(now)
         if name not in self._buckets:
             self._buckets[name] = Bucket(self._rate, self._burst, now)
-        return self._buckets[name].take(now)
+        return self._buckets[name].take(now, amount)
 
     def __len__(self) -> int:
         return len(self._buckets)

@@ -6,11 +6,19 @@ from __future__ import annotations
 class Refused(Exception):
     """Nothing is given. `status` is that of HTTP: 401 asks for another token, 403 is final, 429 and 503 for later.
 
-    No field holds a token, a key or a part of one.
+    `limit` is the flag of the limit that was met, if it is one. No field holds a token, a key or a part of one.
     """
 
     def __init__(
-        self, status: int, error: str, *, expected: str, remedy: str, got: str = "none", retry_after: int | None = None
+        self,
+        status: int,
+        error: str,
+        *,
+        expected: str,
+        remedy: str,
+        got: str = "none",
+        retry_after: int | None = None,
+        limit: str | None = None,
     ) -> None:
         super().__init__(f"{error}: expected {expected}, got {got}. {remedy}")
         self.status = status
@@ -19,11 +27,13 @@ class Refused(Exception):
         self.got = got
         self.remedy = remedy
         self.retry_after = retry_after
+        self.limit = limit
 
     @property
     def fields(self) -> dict[str, str]:
         """What a client is told beside the status."""
-        return {"error": self.error, "expected": self.expected, "got": self.got, "remedy": self.remedy}
+        told = {"error": self.error, "expected": self.expected, "got": self.got, "remedy": self.remedy}
+        return told if self.limit is None else {**told, "limit": self.limit}
 
 
 def unauthorized(error: str, expected: str, got: str, remedy: str) -> Refused:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from starlette.datastructures import MutableHeaders
+from collections.abc import Awaitable, Callable
+
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Message, Send
 
 from tailrace.access.origins import Origins
+from tailrace.gateway.problems import Problem
+from tailrace.gateway.protocol import WRITE_BUFFER
 
 
 def shared(send: Send, origin: str, origins: Origins) -> Send:
@@ -37,6 +41,26 @@ def private(send: Send) -> Send:
                 headers["Cache-Control"] = ", ".join(["private", *rest])
             _vary(headers, "Authorization", "Cookie")
         await send(message)
+
+    return answer
+
+
+def weighed(send: Send, hold: Callable[[int], None], refuse: Callable[[Problem], Awaitable[None]]) -> Send:
+    """Have an answer counted that a client may leave unread; one that there is no room for is refused instead."""
+    refused = False
+
+    async def answer(message: Message) -> None:
+        nonlocal refused
+        if message["type"] == "http.response.start":
+            length = int(Headers(raw=message["headers"]).get("content-length", "0"))
+            if length > WRITE_BUFFER:
+                try:
+                    hold(length)
+                except Problem as problem:
+                    refused = True
+                    await refuse(problem)
+        if not refused:
+            await send(message)
 
     return answer
 

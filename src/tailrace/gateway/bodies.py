@@ -9,18 +9,18 @@ from starlette.types import Message, Receive, Scope
 from tailrace.access.refused import Refused
 from tailrace.gateway.carriers import header
 
-# How long a client may take to send a body, in seconds.
-_BODY = 30.0
 
+async def read_body(scope: Scope, receive: Receive, most: int, seconds: float) -> Receive:
+    """The whole body, for the application to receive; raises Refused for one that is longer than so many bytes.
 
-async def read_body(scope: Scope, receive: Receive, most: int) -> Receive:
-    """The whole body, for the application to receive; raises Refused for one that is longer than so many bytes."""
+    Also for one that has not come within so many seconds.
+    """
     length = header(scope, b"content-length")
     if length is not None and length.isdigit() and int(length) > most:
         raise _too_long(most, length)
     body = bytearray()
     try:
-        async with asyncio.timeout(_BODY):
+        async with asyncio.timeout(seconds):
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
@@ -32,7 +32,11 @@ async def read_body(scope: Scope, receive: Receive, most: int) -> Receive:
                     break
     except TimeoutError:
         raise Refused(
-            408, "body too slow", expected=f"the body within {_BODY:.0f} s", got="a part of it", remedy="Try again."
+            408,
+            "body too slow",
+            expected=f"the body within {seconds:g} s",
+            got="a part of it",
+            remedy="Try again; the gateway's --request-deadline sets the limit.",
         ) from None
     given = False
 

@@ -38,6 +38,8 @@ _BY_STATUS = {401: UNAUTHORIZED, 403: FORBIDDEN, 429: TOO_MANY}
 
 def ending_of(problem: Problem) -> Ending:
     """Why a connection ends that was made for something that can't be had."""
+    if problem.status == 503 and "limit" in problem.body:
+        return NO_ROOM
     return _BY_STATUS.get(problem.status, GONE if problem.status < 500 else FAULT)
 
 

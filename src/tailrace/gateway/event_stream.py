@@ -8,8 +8,10 @@ from collections.abc import Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tailrace.gateway.endings import ending_of
 from tailrace.gateway.frames import RETRY, close
 from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.problems import Problem
 from tailrace.gateway.protocol import lend
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.wire import Framing, Wire
@@ -64,7 +66,12 @@ class EventStream(Response):
 
     async def _feed(self, wire: Wire) -> None:
         wire.send(RETRY)
-        subscription = self._subscribe(wire)
+        try:
+            subscription = self._subscribe(wire)
+        except Problem as problem:
+            # There was room when the client asked, and others have taken it since.
+            wire.finish(ending_of(problem))
+            return
         wire.stream = subscription
         self._gateway.metrics.subscribed("sse", 1)
         try:
@@ -72,5 +79,6 @@ class EventStream(Response):
             await wire.closed
         finally:
             subscription.close()
+            self._gateway.budgets.left(subscription)
             wire.stream = None
             self._gateway.metrics.subscribed("sse", -1)

@@ -14,7 +14,9 @@ from tailrace.access.limits import Limits
 from tailrace.access.revoked import Revoked
 from tailrace.commands import commands_topic
 from tailrace.gateway.access_hook import Access, Identity
+from tailrace.gateway.budgets import Budgets, bytes_of, name_of
 from tailrace.gateway.commanding import Commanding
+from tailrace.gateway.doorway import Doorway
 from tailrace.gateway.event_schemas import EventSchemas
 from tailrace.gateway.feed_hub import FeedHub
 from tailrace.gateway.held_streams import HeldStreams
@@ -29,7 +31,7 @@ from tailrace.gateway.problems import Problem, check_keys
 from tailrace.gateway.queries import Queries
 from tailrace.gateway.query_joining import QueryJoining
 from tailrace.gateway.reads import Reads
-from tailrace.gateway.requests import Follow, FollowKeys
+from tailrace.gateway.requests import Follow, FollowFeed, FollowKeys, FollowQuery, FollowStream
 from tailrace.gateway.stream_subscription import StreamSubscription
 from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.sweep import Sweep
@@ -43,6 +45,7 @@ from tailrace.kafka.ends import Ends
 from tailrace.store.channels import Channels
 from tailrace.store.listening import Listening
 from tailrace.store.matches import Matches
+from tailrace.store.page_keys import PageKeys
 from tailrace.store.reader import Reader, Unavailable
 from tailrace.store.revocations import Revocations
 from tailrace.store.streams import Streams
@@ -75,10 +78,14 @@ class Gateway:
         self.followers: dict[type[Follow], Factory] = {}
         self.known = Known()
         self.metrics = Metrics(self.known)
+        self.known.failed = partial(self.metrics.set_aside, "catalog")
+        self.doorway = Doorway(timing, self.metrics)
+        self.budgets = Budgets(limits, self.metrics)
         self.reader = Reader(redis, prefix)
         self.channels = Channels(redis, self._receive, self._recovered, ping=timing.ping)
         self.hub = Hub(self.channels, self.reader.channel, self.metrics)
         self.scanning = self.reader.scanning
+        self.page_keys = PageKeys(self.reader.servers, prefix)
         self.reads = Reads(self.reader)
         self.waits = Waits(self.channels, self.reader.channel)
         self.ends = Ends(kafka)
@@ -95,8 +102,10 @@ class Gateway:
         self.query_joining = QueryJoining(self.queries, self.matches, self.reader, self.metrics, timing)
         streams = Streams(self.reader.servers, prefix)
         topic = partial(CommandsReader, kafka, app) if kafka else None
-        self.kept_streams = KeptStreams(streams, self.commanding, topic)
-        self.held_streams = HeldStreams(self.channels, self.kept_streams, self._may_add, timing.sweep)
+        self.kept_streams = KeptStreams(streams, self.commanding, topic, self.budgets, timing.look)
+        self.held_streams = HeldStreams(
+            self.channels, self.kept_streams, self._may_add, timing.sweep, partial(self.metrics.set_aside, "stream")
+        )
         self.sweep = Sweep(self.hub, self.reader, self.metrics, timing.sweep)
         self.listening = Listening(redis, prefix, uuid4().hex, lease=timing.lease)
         channel = self.listening.channel
@@ -113,9 +122,10 @@ class Gateway:
     async def running(self) -> AsyncIterator[None]:
         """Everything behind the requests, until the context ends."""
         tasks = [
-            asyncio.create_task(_kept_running(part))
+            asyncio.create_task(self._kept_running(part))
             for part in (
                 self.channels.run,
+                self.doorway.run,
                 self.sweep.run,
                 self.feeds.run,
                 self.queries.run,
@@ -128,7 +138,9 @@ class Gateway:
         ]
         if self.access is not None:
             self.channels.join(self.revoking.channel)
-            tasks += [asyncio.create_task(_kept_running(part)) for part in (self.revoking.run, self.revoking.follow)]
+            tasks += [
+                asyncio.create_task(self._kept_running(part)) for part in (self.revoking.run, self.revoking.follow)
+            ]
         try:
             yield
         finally:
@@ -148,6 +160,8 @@ class Gateway:
         """What makes the subscription that a client asks for; raises a Problem for one that it can't have."""
         if isinstance(follow, FollowKeys):
             check_keys(self.limits, follow.keys)
+        elif isinstance(follow, FollowFeed):
+            check_keys(self.limits, [follow.client])
         if self.access is not None:
             follow = await self.access.narrowed(identity, follow)
         factory = self.followers.get(type(follow))
@@ -159,7 +173,43 @@ class Gateway:
                 got=type(follow).__name__,
                 remedy="This gateway does not serve it: see /docs for what it serves.",
             )
-        return await factory(follow, identity)
+        if isinstance(follow, FollowStream):
+            # Counts as what the stream follows.
+            return await factory(follow, identity)
+        afford = await self.afford(follow, identity)
+        make = await factory(follow, identity)
+        return lambda wire: afford(make(wire))
+
+    async def afford(self, follow: Follow, identity: Identity | None) -> Callable[[Subscription], Subscription]:
+        """What counts the subscription once it is there; raises a Problem if its user follows too much already."""
+        user, budgets = name_of(identity), self.budgets
+        size, cost = bytes_of(follow), 0
+        if isinstance(follow, FollowQuery):
+            cost = await self.cost(follow.view, follow.where, identity)
+            budgets.queries.check(user, cost)
+            # It is computed for a while after its client has left.
+            budgets.pace(user, cost)
+        budgets.followed.check(user, size)
+
+        def counted(subscription: Subscription) -> Subscription:
+            budgets.queries.hold(subscription, user, cost)
+            try:
+                budgets.followed.hold(subscription, user, size)
+            except Problem:
+                budgets.left(subscription)
+                raise
+            return subscription
+
+        return counted
+
+    async def cost(self, name: str, where: str | None, identity: Identity | None) -> int:
+        """What a query costs for every row that changes: as many comparisons, one at least."""
+        view = self.known.views.get(name)
+        if view is None:
+            return 0
+        filter = None if self.access is None else self.access.query_filter(identity, name)
+        _, predicate = await self.predicates.parse(view, where, filter)
+        return max(1, predicate.cost)
 
     async def drain(self) -> None:
         """Take no more streams, and end those there are."""
@@ -168,10 +218,19 @@ class Gateway:
 
     def _may_add(self, held: StreamSubscription, keys: Sequence[bytes]) -> None:
         check_keys(self.limits, held.stream.keys or ())
+        self.budgets.followed.hold(held, name_of(held.wire.identity), bytes_of(held.asked))
         if self.access is not None:
             self.access.may_follow_keys(held.wire.identity, held.stream.view, keys)
 
     def _receive(self, channel: bytes, data: bytes) -> None:
+        try:
+            self._pass_on(channel, data)
+        except Exception:
+            # One message must not cost the link, and all others with it.
+            log.exception("message=dropped channel=%r bytes=%d", channel[:200], len(data))
+            self.metrics.set_aside("message")
+
+    def _pass_on(self, channel: bytes, data: bytes) -> None:
         if channel == self._catalog_channel:
             self._catalog_changed.set()
         elif channel == self.revoking.channel:
@@ -195,6 +254,16 @@ class Gateway:
         self.queries.recovered()
         self.held_streams.recovered()
         self.waits.wake()
+
+    async def _kept_running(self, part: Callable[[], Awaitable[None]]) -> None:
+        """A part that fails in a way nobody foresaw is loud, and starts again."""
+        while True:
+            try:
+                await part()
+            except Exception:
+                log.exception("part=failed name=%s", getattr(part, "__qualname__", part))
+                self.metrics.set_aside("part")
+            await asyncio.sleep(1)
 
     async def _follow_catalog(self) -> None:
         while True:
@@ -243,13 +312,3 @@ async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=1)
-
-
-async def _kept_running(part: Callable[[], Awaitable[None]]) -> None:
-    """A part that fails in a way nobody foresaw is loud, and starts again."""
-    while True:
-        try:
-            await part()
-        except Exception:
-            log.exception("part=failed name=%s", getattr(part, "__qualname__", part))
-        await asyncio.sleep(1)

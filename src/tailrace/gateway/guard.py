@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from starlette.responses import Response
@@ -20,15 +21,16 @@ from tailrace.access.addresses import Networks, client_address
 from tailrace.access.identity import Identity
 from tailrace.access.origins import Origins
 from tailrace.access.refused import Refused, forbidden
-from tailrace.gateway.answers import private, shared
-from tailrace.gateway.asking import Documents, Events, Operations, Row, Rows, asked
+from tailrace.gateway.answers import private, shared, weighed
+from tailrace.gateway.asking import Asked, Documents, Events, Health, Operations, Row, Rows, asked
 from tailrace.gateway.bodies import read_body
+from tailrace.gateway.budgets import LISTING, name_of
 from tailrace.gateway.carriers import header, refuse_tokens_in_urls
 from tailrace.gateway.endings import FORBIDDEN, NO_ROOM, TOO_MANY, UNAUTHORIZED
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.presence import SHARE, user_of
 from tailrace.gateway.problems import Problem, check_keys, refusal
-from tailrace.gateway.protocol import EXTENSION
+from tailrace.gateway.protocol import EXTENSION, FLUSHED, RESERVED
 from tailrace.gateway.security import is_open
 from tailrace.gateway.wire import Wire
 
@@ -63,22 +65,39 @@ class Guard:
             await self._app(scope, receive, send)
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """It counts as under way until its client has read the answer."""
+        holder = object()
+        try:
+            await self._answer(scope, receive, send, holder)
+        finally:
+            flushed = scope.get("extensions", {}).get(FLUSHED, _at_once)
+            flushed(partial(self._gateway.budgets.answered, holder))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, holder: object) -> None:
         origin = header(scope, b"origin")
         answer = send
         held: list[Wire] = []
         try:
+            _check_reserve(scope)
             self._check_page(scope, origin)
             if origin is not None:
                 answer = shared(send, origin, self._door.origins)
                 if scope["method"] == "OPTIONS" and header(scope, b"access-control-request-method") is not None:
                     await Response(status_code=204, headers=self._door.origins.preflight(origin))(scope, receive, send)
                     return
-            identity = await self._identified(scope)
+            what = asked(scope["path"])
+            identity = await self._identified(scope, what)
             if identity is not None:
                 answer = private(answer)
-            self._count(scope, held)
-            if scope["method"] in _BODIED:
-                receive = await read_body(scope, receive, self._gateway.limits.body_bytes)
+            if not isinstance(what, Health):
+                user = name_of(identity)
+                self._take(holder, user, what)
+                if scope["method"] != "HEAD":
+                    answer = self._weighed(holder, user, scope, receive, answer)
+            self._count(scope, held, holder=holder)
+            if scope["method"] in _BODIED and not isinstance(what, Health):
+                limits, timing = self._gateway.limits, self._gateway.timing
+                receive = await read_body(scope, receive, limits.body_bytes, timing.request)
         except Refused as refused:
             await self._refuse(refusal(refused), scope, receive, answer)
             return
@@ -134,8 +153,24 @@ class Guard:
                 f"List it: --origins {origin[:200]}",
             )
 
-    async def _identified(self, scope: Scope) -> Identity | None:
-        access, what = self._gateway.access, asked(scope["path"])
+    def _take(self, holder: object, user: str, what: Asked) -> None:
+        """Count a request; raises a Problem if its user asks for too much, or too often."""
+        weight, budgets = LISTING if isinstance(what, Rows) else 1, self._gateway.budgets
+        if isinstance(what, Row | Rows):
+            budgets.pace(user, weight)
+        budgets.requests.hold(holder, user, weight)
+
+    def _weighed(self, holder: object, user: str, scope: Scope, receive: Receive, send: Send) -> Send:
+        def hold(size: int) -> None:
+            self._gateway.budgets.unread.hold(holder, user, size)
+
+        async def refuse(problem: Problem) -> None:
+            await self._refuse(problem, scope, receive, send)
+
+        return weighed(send, hold, refuse)
+
+    async def _identified(self, scope: Scope, what: Asked) -> Identity | None:
+        access = self._gateway.access
         if isinstance(what, Row):
             check_keys(self._gateway.limits, [what.key])
         if access is None:
@@ -149,7 +184,9 @@ class Guard:
         scope.setdefault("state", {})["identity"] = identity
         match what:
             case Row(view, key):
-                access.may_ask(identity, view, [key.encode()])
+                access.may_know(identity, "view", view)
+                if view in self._gateway.known.views:
+                    access.may_ask(identity, view, [key.encode()])
             case Rows(view):
                 access.may_know(identity, "view", view)
             case Events(topic):
@@ -167,8 +204,11 @@ class Guard:
         peer = (scope.get("client") or ("",))[0]
         return "address:" + client_address(peer, header(scope, b"x-forwarded-for") or "", self._door.proxies)
 
-    def _count(self, scope: Scope, held: list[Wire], entered: str | None = None) -> None:
-        """Have the connection counted when its wire is lent, before anything of the answer is sent."""
+    def _count(self, scope: Scope, held: list[Wire], entered: str | None = None, holder: object | None = None) -> None:
+        """Have the connection counted when its wire is lent, before anything of the answer is sent.
+
+        From then on it is no request any more.
+        """
         lender = scope.get("extensions", {}).get(EXTENSION)
         if lender is None:
             return
@@ -189,6 +229,7 @@ class Guard:
                     presence.withdraw(user)
                 raise
             presence.bind(user, wire)
+            self._gateway.budgets.requests.release(holder)
             held.append(wire)
             return wire
 
@@ -206,6 +247,23 @@ async def _close(receive: Receive, send: Send, problem: Problem) -> None:
     with suppress(ClientDisconnected):
         await send({"type": "websocket.accept"})
         await send({"type": "websocket.close", "code": ending.code, "reason": str(problem)[:100]})
+
+
+def _at_once(done: Callable[[], None]) -> None:
+    done()
+
+
+def _check_reserve(scope: Scope) -> None:
+    """Raise Refused for what comes on one of the last connections that there can be, and is not about health."""
+    if scope.get("state", {}).get(RESERVED) and not scope["path"].startswith("/health/"):
+        raise Refused(
+            503,
+            "no room",
+            expected="fewer connections to this gateway",
+            got="as many as there may be already",
+            remedy="Connect again later; another gateway may have room.",
+            retry_after=5,
+        )
 
 
 def _identity(scope: Scope) -> Identity | None:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from tailrace.commands import Command, NotACommand, Stream, decode_command
 from tailrace.errors import TailraceError
+from tailrace.gateway.budgets import Budgets
 from tailrace.gateway.commanding import Commanding
 from tailrace.gateway.problems import Problem, unavailable
 from tailrace.kafka.async_delivery import LARGEST
@@ -44,25 +45,33 @@ class Topic(Protocol):
 class KeptStreams:
     """Reads and changes streams; raises a Problem, or Unavailable where Redis is away.
 
-    `topic` opens a reader of the commands topic; None where the gateway knows no Kafka.
+    `topic` opens a reader of the commands topic; None where the gateway knows no Kafka. `look`: see `Timing`.
     """
 
-    def __init__(self, store: Streams, commanding: Commanding, topic: Callable[[], Topic] | None) -> None:
+    def __init__(
+        self, store: Streams, commanding: Commanding, topic: Callable[[], Topic] | None, budgets: Budgets, look: float
+    ) -> None:
         self.store = store
+        self._look = look
+        self._budgets = budgets
         self._commanding = commanding
         self._topic = topic
-        self._ends: list[tuple[float, str]] = []
-        self._watched: set[str] = set()
+        self._looks: list[tuple[float, str]] = []
+        # When the time of each will have passed, if nobody uses it.
+        self._watched: dict[str, float] = {}
 
-    async def open(self, view: str, keys: tuple[str, ...] | None, where: str | None, ttl: int) -> Stream:
-        """A new stream."""
+    async def open(
+        self, view: str, keys: tuple[str, ...] | None, where: str | None, ttl: int, user: str, cost: int = 0
+    ) -> Stream:
+        """A new stream of a user; `cost` is that of its query, which is computed from now on."""
         id = CLIENTS + secrets.token_urlsafe(18)
         stream = Stream(id, view, keys, where, begun=False, expires=_expires(ttl), ttl=ttl)
         opened = Command("open", stream)
-        _check_size(opened)
+        self._budgets.queries.check(user, cost)
+        self._write(opened, user)
+        self._budgets.queries.hold(id, user, cost)
         await self._commanding.write(opened)
         await self.store.put(id, None, opened.encode(), ttl * 1000)
-        self._watch(id, ttl)
         return stream
 
     async def get(self, id: str, *, keep: bool = False) -> Stream:
@@ -75,17 +84,22 @@ class KeptStreams:
             return replace(stream, expires=_expires(stream.ttl))
         return replace(stream, expires=int(time.time() * 1000) + kept.left)
 
-    async def change(self, id: str, command: str, change: Callable[[Stream], Stream]) -> Stream:
-        """Do something to a stream; `change` may raise a Problem, and may be called again."""
+    async def change(self, id: str, command: str, change: Callable[[Stream], Stream], user: str) -> Stream:
+        """Do something to a stream for a user; `change` may raise a Problem, and may be called again.
+
+        What changes nothing is not written: the stream is kept for its time, as by any use.
+        """
         for _ in range(_ATTEMPTS):
             kept = await self._found(id)
             before = _decoded(id, kept)
-            stream = replace(change(before), expires=_expires(before.ttl))
+            after = change(before)
+            if after == before:
+                return await self.get(id, keep=True)
+            stream = replace(after, expires=_expires(before.ttl))
             done = Command(command, stream)
-            _check_size(done)
+            self._write(done, user)
             await self._commanding.write(done)
             if await self.store.put(id, kept.revision, done.encode(), stream.ttl * 1000):
-                self._watch(id, stream.ttl)
                 return stream
         raise unavailable("busy stream", "Ask again: others were changing the stream at the same time.", stream=id)
 
@@ -95,6 +109,7 @@ class KeptStreams:
             kept = await self._found(id)
             await self._commanding.end(id)
             if await self.store.put(id, kept.revision, None, _decoded(id, kept).ttl * 1000):
+                self._budgets.ended(id)
                 # Once more, behind a refresh that another gateway has written since and that was looked at too early.
                 self._commanding.later(id, None)
                 return
@@ -123,20 +138,26 @@ class KeptStreams:
         return kept is not None and kept.text is None
 
     async def tend(self) -> None:
-        """Write the end of streams whose time has passed."""
+        """Write the end of streams whose time has passed, and count those no longer that have ended."""
         now = time.monotonic()
-        while self._ends and self._ends[0][0] <= now:
-            _, id = heapq.heappop(self._ends)
-            self._watched.discard(id)
+        while self._looks and self._looks[0][0] <= now:
+            _, id = heapq.heappop(self._looks)
+            end = self._watched.pop(id)
             try:
                 kept = await self.store.get(id)
             except Unavailable:
                 self._watch(id, _RETRY)
                 raise
+            if kept is not None and kept.text is not None:
+                self._watch(id, kept.left / 1000)
+                continue
+            if kept is None and end > now:
+                # Redis may have lost it.
+                self._watch(id, end - now)
+                continue
+            self._budgets.ended(id)
             if kept is None:
                 self._commanding.later(id, None)
-            elif kept.text is not None:
-                self._watch(id, kept.left / 1000)
 
     def __len__(self) -> int:
         return len(self._watched)
@@ -192,14 +213,22 @@ class KeptStreams:
         finally:
             reader.close()
 
+    def _write(self, command: Command, user: str) -> None:
+        """Count what is about to be written; raises a Problem."""
+        self._budgets.write(command.stream.id, user, _check_size(command))
+        # Also if it can't be written: then it is found not to be there, and is counted no longer.
+        self._watch(command.stream.id, command.stream.ttl)
+
     def _watch(self, id: str, seconds: float) -> None:
+        """Look after so long whether a stream is there; sooner if that is long, because it may end elsewhere."""
         if id not in self._watched:
-            self._watched.add(id)
-            heapq.heappush(self._ends, (time.monotonic() + seconds + 1, id))
+            now = time.monotonic()
+            end = self._watched[id] = now + seconds + 1
+            heapq.heappush(self._looks, (min(end, now + self._look), id))
 
 
-def _check_size(command: Command) -> None:
-    """Raise a Problem for what Kafka would not take as one record."""
+def _check_size(command: Command) -> int:
+    """How many bytes it is written as; raises a Problem for what Kafka would not take as one record."""
     size = len(command.encode())
     if size > LARGEST:
         raise Problem(
@@ -209,6 +238,7 @@ def _check_size(command: Command) -> None:
             got=f"{size} bytes",
             remedy="Open several streams, or follow a query.",
         )
+    return size
 
 
 def _expires(ttl: int) -> int:
@@ -216,4 +246,13 @@ def _expires(ttl: int) -> int:
 
 
 def _decoded(id: str, kept: Kept) -> Stream:
-    return decode_command(id, kept.text or b"").stream
+    try:
+        return decode_command(id, kept.text or b"").stream
+    except NotACommand as error:
+        raise Problem(
+            404,
+            "unreadable stream",
+            expected="a stream as this gateway writes it",
+            got=str(error)[:200],
+            remedy="Open another with POST /streams.",
+        ) from None

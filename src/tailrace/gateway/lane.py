@@ -49,7 +49,9 @@ class Lane(asyncio.Transport):
         self.hold(data)
 
     def hold(self, data: Data) -> None:
-        """Give the transport what the system has not taken."""
+        """Give the transport what the system has not taken; nothing more if it closes: it tells its protocol so."""
+        if self._transport.is_closing():
+            return
         self._transport.write(data)
         self._look()
 

@@ -71,11 +71,17 @@ class Metrics:
             ["status"],
             registry=registry,
         )
+        self._limited = Counter(
+            "tailrace_gateway_limited", "What a limit has refused or ended, by the limit.", ["limit"], registry=registry
+        )
+        self._used = Gauge(
+            "tailrace_gateway_used", "What clients hold of what is limited, by the limit.", ["limit"], registry=registry
+        )
         self._lookups = Counter("tailrace_gateway_lookups", "Lookups, by HTTP status.", ["status"], registry=registry)
         self._listings = Counter(
             "tailrace_gateway_listings", "Pages of listings, by HTTP status.", ["status"], registry=registry
         )
-        self.waits = Gauge("tailrace_gateway_waits", "Lookups that wait for a row.", registry=registry)
+        self.waits = Gauge("tailrace_gateway_waits", "Lookups and listings that wait.", registry=registry)
         events = Counter(
             "tailrace_gateway_events_in",
             "Events that clients sent, by what became of them.",
@@ -83,6 +89,12 @@ class Metrics:
             registry=registry,
         )
         self._events_in = (events.labels("written"), events.labels("unwritten"))
+        self._set_aside = Counter(
+            "tailrace_gateway_set_aside",
+            "What could not be read, or failed in a way nobody foresaw, and was passed over: the log has each.",
+            ["what"],
+            registry=registry,
+        )
         self.reconnects = Counter(
             "tailrace_gateway_link_reconnects", "Times that the pub/sub link was replaced.", registry=registry
         )
@@ -129,9 +141,21 @@ class Metrics:
         """Count a reset."""
         self._resets.labels(reason).inc()
 
+    def set_aside(self, what: str) -> None:
+        """Count what was passed over because it failed; who calls this has logged it."""
+        self._set_aside.labels(what).inc()
+
     def refused(self, status: int) -> None:
         """Count a request that access or a limit has refused."""
         self._refused.labels(str(status)).inc()
+
+    def limited(self, limit: str) -> None:
+        """Count what a limit has refused or ended."""
+        self._limited.labels(limit).inc()
+
+    def used(self, limit: str, count: Callable[[], float]) -> None:
+        """Show how much of what is limited clients hold now."""
+        self._used.labels(limit).set_function(count)
 
     def lookup(self, status: int) -> None:
         """Count a lookup."""

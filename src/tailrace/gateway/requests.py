@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.gateway.problems import Problem
+from tailrace.typed import is_utf8
 
 MAX_ID = 64
 _SEE = "See docs/protocol.md, or the gateway's /asyncapi.json."
@@ -182,15 +183,6 @@ def _positions(positions: object, id: str) -> Mapping[str, str]:
     if not isinstance(positions, dict) or not all(isinstance(text, str) and is_utf8(text) for text in texts):
         raise NotARequest("unreadable positions", "an object of a position, as text, per key", _shown(positions), id)
     return positions
-
-
-def is_utf8(text: str) -> bool:
-    """JSON can spell half a surrogate pair, which no key can be and no frame can carry."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _shown(value: object) -> str:

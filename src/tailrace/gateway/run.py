@@ -31,7 +31,11 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
 
     Raises SettingError, before anything is served, for an address that can't be listened on.
     """
-    timing = timing or Timing(grace=settings.seconds("drain"), slow=settings.seconds("slow-client"))
+    timing = timing or Timing(
+        grace=settings.seconds("drain"),
+        slow=settings.seconds("slow-client"),
+        request=settings.seconds("request-deadline"),
+    )
     prefix = settings.text("prefix") or default_prefix(app)
     kafka = settings.text("kafka")
     kafka = "" if kafka == NO_KAFKA else kafka

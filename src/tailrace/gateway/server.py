@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import cast
 
 import uvicorn
 
@@ -25,17 +29,20 @@ class GatewayServer(uvicorn.Server):
 
     def __init__(self, gateway: Gateway, door: Door = _DOOR) -> None:
         self._gateway = gateway
+        http = partial(LendingProtocol, doorway=gateway.doorway)
+        ws = partial(SocketProtocol, messages=gateway.limits.messages, metrics=gateway.metrics)
         super().__init__(
             uvicorn.Config(
                 RawPaths(Guard(application(gateway, door.open), gateway, door)),
                 loop="uvloop",
-                http=LendingProtocol,
-                ws=SocketProtocol,
+                http=cast(type[asyncio.Protocol], http),
+                ws=cast(type[asyncio.Protocol], ws),
                 ws_max_size=gateway.limits.message_bytes,
                 ws_per_message_deflate=False,
                 # A connection that has not answered a ping within two intervals is ended.
                 ws_ping_interval=gateway.timing.keep_alive,
                 ws_ping_timeout=2 * gateway.timing.keep_alive,
+                timeout_keep_alive=max(1, round(gateway.timing.idle)),
                 lifespan="on",
                 log_config=None,
                 access_log=False,
@@ -45,6 +52,9 @@ class GatewayServer(uvicorn.Server):
                 timeout_graceful_shutdown=int(gateway.timing.grace) + 2,
             )
         )
+        gateway.doorway.connections = self.server_state.connections
+        # It logs a line for each client that sends no HTTP, which a metric counts.
+        logging.getLogger("uvicorn.error").addFilter(lambda record: "Invalid HTTP request" not in record.getMessage())
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

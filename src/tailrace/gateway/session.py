@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from dataclasses import replace
 from typing import Any
 
-from tailrace.access.limits import BURST
-from tailrace.access.rates import Bucket
 from tailrace.access.refused import Refused
 from tailrace.gateway.access_hook import Access, Identity
-from tailrace.gateway.endings import FAULT, NOT_UNDERSTOOD, TOO_MANY, UNAUTHORIZED, ending_of
+from tailrace.gateway.endings import FAULT, NOT_UNDERSTOOD, UNAUTHORIZED, ending_of
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.messages import json_message
 from tailrace.gateway.problems import Problem, refusal
@@ -43,8 +40,6 @@ class Session:
         self._first = first
         self._own: str | None = None
         self._mistakes = 0
-        rate = gateway.limits.messages
-        self._pace = Bucket(rate, rate * BURST, asyncio.get_running_loop().time())
         wire.session = self
         wire.stream = self
 
@@ -59,10 +54,19 @@ class Session:
             message = await receive()
             if message["type"] != "websocket.receive" or self.wire.closed.done():
                 return
-            if self._pace.take(asyncio.get_running_loop().time()) > 0:
-                self.wire.finish(TOO_MANY)
-                return
             await self._guarded(self._do(message.get("text")))
+
+    def overdue(self) -> None:
+        """The client has not said in time who it is."""
+        self.wire.finish(UNAUTHORIZED)
+
+    def abort(self) -> None:
+        """The client has not said who it is, and has to make room."""
+        self.wire.abort()
+
+    def unread(self) -> int:
+        """How much of an answer is still being read: a client that has not said who it is gets none."""
+        return 0
 
     async def subscribe(self, follow: Follow) -> None:
         """Begin to follow something; a client that can't is told why."""
@@ -82,7 +86,11 @@ class Session:
             if self.wire.closed.done():
                 return
             subscription = make(self.wire)
-            self.check_room(subscription)
+            try:
+                self.check_room(subscription)
+            except Problem:
+                self._gateway.budgets.left(subscription)
+                raise
         except Problem as problem:
             self._refuse(problem, id)
             if id == self._own:
@@ -192,6 +200,7 @@ class Session:
                 if problem.status < 500:
                     self.wire.finish(UNAUTHORIZED)
                 return
+            self._gateway.doorway.served(self)
             if before is not None:
                 again = self._review(access, before)
         self.answer("authenticated", expires=self.wire.identity.expires if self.wire.identity is not None else None)
@@ -232,6 +241,7 @@ class Session:
         del self.subscriptions[id], self._follows[id]
         subscription.stop()
         subscription.close()
+        self._gateway.budgets.left(subscription)
         self._gateway.metrics.subscribed("ws", -1)
         return True
 

@@ -12,18 +12,25 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame
+from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 
-from tailrace.gateway.endings import SILENT
+from tailrace.access.limits import BURST
+from tailrace.access.rates import Bucket
+from tailrace.gateway.endings import SILENT, TOO_MANY
 from tailrace.gateway.lane import Lane, laned
-from tailrace.gateway.protocol import EXTENSION, WRITE_BUFFER
+from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.protocol import EXTENSION, WRITE_BUFFER, plain_answer
 from tailrace.gateway.wire import Framing, Wire
 
 # Of a message from a client, in bytes: a subscription of ten thousand keys, each with its position, fits in.
 MAX_MESSAGE = 1 << 20
 # How long a client may take to answer the closing handshake, in seconds.
 _CLOSING = 5.0
+# Bytes that are parsed before their frames are counted: some hundred frames, however many a client sends at once.
+_PIECE = 2048
+# So many bytes are passed over of a client that sends on though it was told that its connection ends.
+_PASSED_OVER = 4 * MAX_MESSAGE
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -31,12 +38,82 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     lane: Lane
     wire: Wire | None = None
+    _passed_over = 0
+
+    def __init__(self, *args: Any, messages: int, metrics: Metrics, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pace = Bucket(messages, messages * BURST, self.loop.time())
+        self._messages = messages
+        self._metrics = metrics
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Bound what the transport holds for a client that does not read."""
         self.lane = laned(transport)
         super().connection_made(self.lane)
         self.transport.set_write_buffer_limits(WRITE_BUFFER)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the client sends, piece by piece, so that a flood of frames ends where its limit is."""
+        if not self.handshake_initiated:
+            super().data_received(data)
+            if not self.handshake_initiated:
+                self._refuse_handshake()
+            return
+        if self.close_sent:
+            self._passed_over += len(data)
+            if self._passed_over > _PASSED_OVER:
+                self.transport.abort()
+                return
+        if len(data) <= _PIECE:
+            super().data_received(data)
+            return
+        for start in range(0, len(data), _PIECE):
+            super().data_received(data[start : start + _PIECE])
+
+    def handle_events(self) -> None:
+        """Count every frame as a message, whatever it holds: each is work."""
+        events = self.conn.events_received()
+        now = self.loop.time()
+        for event in events:
+            if isinstance(event, Frame) and event.opcode is not Opcode.CLOSE and self._pace.take(now) > 0:
+                self._refuse_frames()
+                return
+            self._handle(event)
+
+    def _handle(self, event: Any) -> None:
+        if isinstance(event, Request):
+            self.handle_connect(event)
+            return
+        opcode = event.opcode
+        if opcode is Opcode.TEXT:
+            self.handle_text(event)
+        elif opcode is Opcode.BINARY:
+            self.handle_bytes(event)
+        elif opcode is Opcode.CONT:
+            self.handle_cont(event)
+        elif opcode is Opcode.PING:
+            self.handle_ping()
+        elif opcode is Opcode.PONG:
+            self.handle_pong(event)
+        elif opcode is Opcode.CLOSE:
+            self.handle_close(event)
+
+    def _refuse_handshake(self) -> None:
+        """The request can't open a WebSocket, and nothing else would answer it."""
+        expected = "a request that opens a WebSocket: short headers, and no body"
+        remedy = "Check the client; a header may have 8,192 bytes, and a request 128 of them."
+        self.transport.write(plain_answer(400, "bad request", expected, "another request", remedy))
+        self.transport.close()
+
+    def _refuse_frames(self) -> None:
+        """The client sends too much: it is told so, and what it still sends is passed over without a look."""
+        if self.close_sent:
+            return
+        self._metrics.limited("messages")
+        if self.wire is not None:
+            self.wire.finish(TOO_MANY)
+        self.conn.fail(TOO_MANY.code, f"at most {self._messages} messages or frames per second: connect again later")
+        self.handle_parser_exception()
 
     def handle_connect(self, event: Request) -> None:
         """Put the way to the wire into the connection's scope; the application has not begun yet."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.utils import ClientDisconnected
 
-from tailrace.gateway.endings import UNAUTHORIZED
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.problems import Problem, unavailable
 from tailrace.gateway.protocol import lend
@@ -66,17 +64,10 @@ async def serve(gateway: Gateway, websocket: WebSocket, first: Follow | None = N
 
 async def _converse(gateway: Gateway, wire: Wire, websocket: WebSocket, first: Follow | None) -> None:
     session = Session(gateway, wire, first)
-    deadline = None
     if gateway.access is not None and wire.identity is None:
-        deadline = asyncio.get_running_loop().call_later(gateway.timing.introduction, _expire, wire)
+        gateway.doorway.expect(session, gateway.timing.introduction)
     try:
         await session.run(websocket.receive)
     finally:
-        if deadline is not None:
-            deadline.cancel()
+        gateway.doorway.leave(session)
         session.close()
-
-
-def _expire(wire: Wire) -> None:
-    if wire.identity is None:
-        wire.finish(UNAUTHORIZED)

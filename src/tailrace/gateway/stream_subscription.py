@@ -124,6 +124,9 @@ class StreamSubscription:
         if self._inner is None:
             if not stream.begun:
                 return
+            if stream.keys is not None:
+                # It may have grown since the client asked for it.
+                self._streams.allow(self, [])
             inner = await self._make(stream, self.wire, self._asked)
             if self._closed:
                 return

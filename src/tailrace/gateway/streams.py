@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -17,12 +17,13 @@ from tailrace.access.limits import Limits
 from tailrace.commands import TTL, Stream
 from tailrace.gateway import examples
 from tailrace.gateway.access_hook import Identity, identity_of
+from tailrace.gateway.budgets import name_of
 from tailrace.gateway.follow_query import prepare_query
 from tailrace.gateway.following import LastId, LastIdHeader, event_stream
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.key_subscription import KeySubscription
 from tailrace.gateway.problems import Problem, check_keys, unavailable
-from tailrace.gateway.requests import FollowQuery, FollowStream, is_utf8
+from tailrace.gateway.requests import FollowQuery, FollowStream
 from tailrace.gateway.resume import OTHER_RIGHTS
 from tailrace.gateway.sockets import serve
 from tailrace.gateway.stream_entry import stream_entry
@@ -31,6 +32,7 @@ from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.views import known_view
 from tailrace.gateway.wire import Wire
 from tailrace.store.reader import Unavailable
+from tailrace.typed import is_utf8
 
 LONGEST_TTL = 86_400
 
@@ -88,8 +90,6 @@ def register(gateway: Gateway) -> None:
         if isinstance(asked, FollowQuery):
             return (await prepare_query(gateway, asked, identity))(wire)
         view, keys = known_view(gateway, stream.view, identity), [key.encode() for key in asked.keys]
-        # It may have grown since the client asked for it.
-        check_keys(gateway.limits, asked.keys)
         _check_keys(gateway, identity, stream.view, asked.keys)
         come = stream_entry(stream, asked.position, asked.positions)
         return KeySubscription(
@@ -100,7 +100,7 @@ def register(gateway: Gateway) -> None:
             id=asked.id,
             position=asked.position,
             positions=come.positions,
-            departed=come.departed,
+            departed=_told(gateway, identity, stream.view, come.departed),
             reset=come.reset,
             growing=True,
         )
@@ -110,9 +110,10 @@ def register(gateway: Gateway) -> None:
         # Another gateway may have opened it, and have other limits.
         check_keys(gateway.limits, stream.keys or ())
         query = await _check(gateway, identity, stream)
+        afford = await gateway.afford(follows(stream, follow), identity)
 
         def made(wire: Wire) -> Subscription:
-            return StreamSubscription(gateway.held_streams, wire, follow, stream, query, make)
+            return afford(StreamSubscription(gateway.held_streams, wire, follow, stream, query, make))
 
         return made
 
@@ -143,7 +144,9 @@ def router(gateway: Gateway) -> APIRouter:
         check_keys(gateway.limits, keys or ())
         stream = Stream("", new.view, keys, new.where, begun=False, expires=0, ttl=new.ttl)
         await _check(gateway, identity_of(request.scope), stream)
-        return _shown(await _asked(lambda: kept.open(new.view, keys, new.where, new.ttl)), 201)
+        cost = 0 if keys is not None else await gateway.cost(new.view, new.where, identity_of(request.scope))
+        user = name_of(identity_of(request.scope))
+        return _shown(await _asked(lambda: kept.open(new.view, keys, new.where, new.ttl, user, cost)), 201)
 
     @routes.get("/streams/{id}", summary="Show a stream", response_model=StreamShown)
     async def show_stream(request: Request, id: Id) -> Response:
@@ -154,7 +157,8 @@ def router(gateway: Gateway) -> APIRouter:
     async def begin_stream(request: Request, id: Id) -> Response:
         """Its connections get the rows, `ready`, then updates. Asking again changes nothing."""
         await _allowed(gateway, request, id)
-        return _shown(await _asked(lambda: kept.change(id, "begin", lambda stream: replace(stream, begun=True))))
+        user = name_of(identity_of(request.scope))
+        return _shown(await _asked(lambda: kept.change(id, "begin", lambda stream: replace(stream, begun=True), user)))
 
     @routes.patch("/streams/{id}", summary="Add and remove keys of a stream", response_model=StreamShown)
     async def change_stream(request: Request, id: Id, changes: Changes) -> Response:
@@ -163,7 +167,8 @@ def router(gateway: Gateway) -> APIRouter:
         _check_keys(gateway, identity_of(request.scope), before.view, changes.add)
         command = "remove" if changes.remove and not changes.add else "add"
         change = partial(changed, changes=changes, limits=gateway.limits)
-        return _shown(await _asked(lambda: kept.change(id, command, change)))
+        user = name_of(identity_of(request.scope))
+        return _shown(await _asked(lambda: kept.change(id, command, change, user)))
 
     @routes.delete("/streams/{id}", summary="End a stream", status_code=204, response_class=Response)
     async def end_stream(request: Request, id: Id) -> Response:
@@ -228,6 +233,11 @@ async def _check(gateway: Gateway, identity: Identity | None, stream: Stream) ->
 def _check_keys(gateway: Gateway, identity: Identity | None, view: str, keys: Sequence[str]) -> None:
     if gateway.access is not None:
         gateway.access.may_follow_keys(identity, view, [key.encode() for key in keys])
+
+
+def _told(gateway: Gateway, identity: Identity | None, view: str, keys: Iterable[bytes]) -> list[bytes]:
+    """Those of some keys that the client may know of; what a stream had before may be more than it has now."""
+    return [key for key in keys if gateway.access is None or gateway.access.allows_key(identity, view, key)]
 
 
 async def _asked(what: Callable[[], Any]) -> Any:

@@ -1,0 +1,119 @@
+"""The budgets of a gateway: what one user may hold, and what all may, so that there is enough for everyone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from tailrace.access.budgets import Budget
+from tailrace.access.identity import Identity as Named
+from tailrace.access.limits import BURST, Limits
+from tailrace.access.rates import Rates
+from tailrace.access.refused import Refused
+from tailrace.gateway.access_hook import Identity
+from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.presence import user_of
+from tailrace.gateway.problems import refusal
+from tailrace.gateway.requests import Follow, FollowFeed, FollowKeys, FollowQuery
+
+# A listing is as much work as so many lookups, and as many requests while it is under way.
+LISTING = 10
+# What a key that is followed takes beside its own bytes, and a stream beside its keys.
+_KEY, _STREAM = 200, 1024
+# A step of a stream is one lookup more for so many bytes that are written.
+_WRITTEN = 1024
+
+
+class Allowance(Budget):
+    """A budget that counts what it refuses, and tells a client as a Problem."""
+
+    def __init__(self, metrics: Metrics, limit: str, what: str, user: int, total: int, *, lone: bool = False) -> None:
+        super().__init__(limit, what, user, total, lone=lone)
+        self._metrics = metrics
+        metrics.used(limit, lambda: self.used)
+
+    def _check(self, user: str, amount: int, had: int) -> None:
+        try:
+            super()._check(user, amount, had)
+        except Refused as refused:
+            self._metrics.limited(self.limit)
+            raise refusal(refused) from None
+
+
+class Budgets:
+    """One for each thing that a client can take: see docs/access.md."""
+
+    def __init__(self, limits: Limits, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._lookups = limits.lookups
+        self._rates = Rates(limits.lookups, limits.lookups * BURST)
+        self.requests = Allowance(metrics, "requests", "requests under way", limits.user_requests, limits.requests)
+        self.unread = Allowance(
+            metrics, "unread-bytes", "bytes of unread answers", limits.user_unread_bytes, limits.unread_bytes, lone=True
+        )
+        self.streams = Allowance(
+            metrics, "stream-bytes", "bytes of streams", limits.user_stream_bytes, limits.stream_bytes
+        )
+        self.followed = Allowance(
+            metrics, "followed-bytes", "bytes of followed keys", limits.user_followed_bytes, limits.followed_bytes
+        )
+        self.queries = Allowance(
+            metrics, "query-cost", "comparisons in followed queries", limits.user_query_cost, limits.query_cost
+        )
+
+    def pace(self, user: str, work: int = 1) -> None:
+        """Raise a Problem if a user asks for more work than it may: a lookup is one."""
+        if not user:
+            return
+        wait = self._rates.take(user, asyncio.get_running_loop().time(), work)
+        if wait > 0:
+            self._metrics.limited("lookups")
+            flag = "--limit-lookups"
+            raise refusal(
+                Refused(
+                    429,
+                    "too many requests",
+                    expected=f"at most {self._lookups} lookups of one user per second, or as much work",
+                    got="more",
+                    remedy=f"Try again later, or follow what you ask for; the gateway's {flag} sets the limit.",
+                    retry_after=max(1, round(wait + 0.5)),
+                    limit=flag,
+                )
+            )
+
+    def write(self, stream: str, user: str, size: int) -> None:
+        """Count a stream that is about to be written; raises a Problem if its user has too many bytes, or too often."""
+        self.streams.check(user, _STREAM + size, stream)
+        self.pace(user, 1 + size // _WRITTEN)
+        self.streams.hold(stream, user, _STREAM + size)
+
+    def ended(self, stream: str) -> None:
+        """A stream is kept no longer."""
+        self.streams.release(stream)
+        self.queries.release(stream)
+
+    def answered(self, holder: object) -> None:
+        """A request is over: its client has read the answer, or has left."""
+        self.requests.release(holder)
+        self.unread.release(holder)
+
+    def left(self, subscription: object) -> None:
+        """A subscription has ended."""
+        self.followed.release(subscription)
+        self.queries.release(subscription)
+
+
+def bytes_of(follow: Follow) -> int:
+    """What it takes to follow something: keys count as themselves, and other texts that a client gives."""
+    texts = len(follow.position or "")
+    if isinstance(follow, FollowFeed):
+        return texts + len(follow.client) + _KEY
+    if isinstance(follow, FollowQuery):
+        return texts + len(follow.where or "") + _KEY
+    texts += sum(len(key) + len(position) for key, position in follow.positions.items())
+    return texts + (sum(len(key) + _KEY for key in follow.keys) if isinstance(follow, FollowKeys) else 0)
+
+
+def name_of(identity: Identity | None) -> str:
+    """The name that a client's budgets count by; empty if nobody asks who it is."""
+    return "" if identity is None else user_of(cast(Named, identity))
