@@ -25,6 +25,9 @@ TESTS = (
     "tests/failure/test_topics_change.py",
     "tests/failure/test_parents_are_rebuilt.py",
     "tests/failure/test_topics_change_at_random.py",
+    "tests/service/test_redis_topologies.py",
+    "tests/failure/test_redis_topologies_fail.py",
+    "tests/attack/test_hostile_clients.py",
 )
 # Seconds that one test may take, which has twenty times the examples and kills of the ordinary run.
 _LONGEST = 7200
@@ -47,6 +50,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=0, help="start rounds for so long; one round where 0")
     parser.add_argument("--kills", type=int, default=20, help="of the pipeline, per round")
     parser.add_argument("--examples", type=int, default=20, help="random histories through a pipeline, per test")
+    parser.add_argument("--soak", type=float, default=0, help="minutes that clients come and go, beside hostile ones")
     parser.add_argument("tests", nargs="*", default=list(TESTS), help="instead of all; as for pytest")
     flags = parser.parse_args()
     end = time.monotonic() + flags.minutes * 60
@@ -54,7 +58,7 @@ def main() -> int:
     while not rounds or time.monotonic() < end:
         seed = flags.seed + len(rounds)
         print(f"round {len(rounds) + 1}: --seed {seed} --kills {flags.kills} --examples {flags.examples}", flush=True)
-        rounds.append(_round(seed, flags.kills, flags.examples, flags.tests))
+        rounds.append(_round(seed, flags))
     print("\nround  seed        tests  failed  minutes")
     for number, one in enumerate(rounds, 1):
         print(f"{number:5}  {one.seed:<10}  {one.tests:5}  {len(one.failed):6}  {one.seconds / 60:7.1f}")
@@ -64,15 +68,15 @@ def main() -> int:
     return 1 if any(one.failed for one in rounds) else 0
 
 
-def _round(seed: int, kills: int, examples: int, tests: list[str]) -> Round:
+def _round(seed: int, flags: argparse.Namespace) -> Round:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tailrace-campaign-") as directory:
         report = Path(directory, "report.xml")
-        command = [sys.executable, "-m", "pytest", *tests, "-q", f"--junitxml={report}"]
+        command = [sys.executable, "-m", "pytest", *flags.tests, "-q", f"--junitxml={report}"]
         command += [f"--basetemp={directory}/tests", "-o", "tmp_path_retention_policy=failed"]
         command += ["--seed", str(seed), f"--hypothesis-seed={seed}", "--every-kind"]
-        command += ["--kills", str(kills), "--examples", str(examples), f"--timeout={_LONGEST}"]
-        command += ["-o", f"faulthandler_timeout={_LONGEST}"]
+        command += ["--kills", str(flags.kills), "--examples", str(flags.examples), "--soak", str(flags.soak)]
+        command += [f"--timeout={_LONGEST}", "-o", f"faulthandler_timeout={_LONGEST}"]
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
     failed = [

@@ -21,7 +21,7 @@ from tailrace.dev.redis_server import RedisServer
 _EXAMPLES = 2
 _SHARES = 16
 # Tests whose JVMs keep the machine busy, tests that wait most of the time, and those that are done at once.
-_KINDS = ({"failure", "journey"}, {"conformance", "service"}, {"unit"})
+_KINDS = ({"attack", "failure", "journey"}, {"conformance", "service"}, {"unit"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--examples", type=int, default=_EXAMPLES, help="random histories through a running pipeline")
     group.addoption("--kills", type=int, default=1, help="how often the pipeline is killed while records flow")
     group.addoption("--seed", type=int, default=1, help="of the moments at which something is killed")
+    group.addoption("--soak", type=float, default=0, help="minutes that clients of every kind come and go")
     group.addoption(
         "--every-kind", action="store_true", help="break a view of every kind, and in micro-batch mode, too"
     )
@@ -49,8 +50,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(RunWatch(config))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Spread the files of busy tests over the run, from its start: side by side they would wait for each other."""
+    if not config.getoption("--every-kind"):
+        for item in items:
+            if (marker := item.get_closest_marker("campaign")) is not None:
+                item.add_marker(pytest.mark.skip(reason=f"in scripts/campaign; {marker.args[0]}"))
+    if not config.getoption("--soak"):
+        for item in items:
+            if item.get_closest_marker("soak") is not None:
+                item.add_marker(pytest.mark.skip(reason="in scripts/campaign --soak MINUTES"))
     tests = Path(__file__).parent
     files = list(dict.fromkeys(item.path for item in items))
     place: dict[Path, float] = {}

@@ -15,6 +15,9 @@ EVENT = "k string, n long, x double, s string, note string, id string, at long"
 FEED = "feed"
 
 
+COUNTS = {"events": "count(*)", "total": "sum(n)"}
+
+
 @dataclass(frozen=True)
 class Kinds:
     """An app, and what it declares by kind and mode."""
@@ -36,9 +39,7 @@ def over_events(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
     """Every kind of view and feed over a topic of events."""
     app = App(f"over-events{fresh}")
     events = _events(app, fresh)
-    timed = events.with_columns(time="timestamp_millis(at)")
     found: dict[tuple[str, str], View | Feed] = {}
-    counts = {"events": "count(*)", "total": "sum(n)"}
     for mode in modes:
         name = _named(fresh, mode)
         found["aggregate", mode] = app.view(
@@ -59,39 +60,23 @@ def over_events(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
         found["last-of", mode] = app.latest(
             name("last-of"), events, key="k", columns={"n": "n", "s": "s", "twice": "n * 2"}, mode=mode
         )
-        found["tumbling", mode] = app.view(
-            name("tumbling"),
-            timed,
-            key="k",
-            window="10 minutes",
-            at="time",
-            late="1 hour",
-            columns={"events": "count(*)", "greatest": "max(n)"},
-            mode=mode,
-        )
-        found["sliding", mode] = app.view(
-            name("sliding"),
-            timed,
-            key=("k", "n"),
-            window="10 minutes",
-            slide="4 minutes",
-            at="time",
-            late="1 hour",
-            columns={"events": "count(*)"},
-            mode=mode,
-        )
         found["deduped", mode] = app.view(
-            name("deduped"), events.dedupe(by="id").where("n is not null"), key=("k", "s"), columns=counts, mode=mode
+            name("deduped"), events.dedupe(by="id").where("n is not null"), key=("k", "s"), columns=COUNTS, mode=mode
         )
         found["deduped-by-header", mode] = app.view(
-            name("deduped-by-header"), events.dedupe(header="message-id"), key="k", columns=counts, mode=mode
+            name("deduped-by-header"), events.dedupe(header="message-id"), key="k", columns=COUNTS, mode=mode
         )
-        found["deduped-within", mode] = app.view(
-            name("deduped-within"), events.dedupe(by=("id", "n"), within="1 hour"), key="k", columns=counts, mode=mode
-        )
-        found[FEED, mode] = app.feed(
-            name(FEED), events.where("n >= 0"), key="k", columns={"n": "n", "note": "note"}, mode=mode
-        )
+        _with_time(app, found, events, fresh, mode)
+    return Kinds(app, found)
+
+
+def few_events(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
+    """Of them the feed, and those that know a time."""
+    app = App(f"over-events{fresh}")
+    events = _events(app, fresh)
+    found: dict[tuple[str, str], View | Feed] = {}
+    for mode in modes:
+        _with_time(app, found, events, fresh, mode)
     return Kinds(app, found)
 
 
@@ -145,6 +130,37 @@ def few_faults(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
         found["tumbling", mode] = _tumbling(app, events, name("tumbling"), mode)
         found["two-outer", mode] = app.join(name("two-outer"), {"a": a, "b": b}, how="outer", mode=mode)
     return Kinds(app, found)
+
+
+def _with_time(app: App, found: dict[tuple[str, str], View | Feed], events: Topic, fresh: str, mode: str) -> None:
+    name, timed = _named(fresh, mode), events.with_columns(time="timestamp_millis(at)")
+    found["tumbling", mode] = app.view(
+        name("tumbling"),
+        timed,
+        key="k",
+        window="10 minutes",
+        at="time",
+        late="1 hour",
+        columns={"events": "count(*)", "greatest": "max(n)"},
+        mode=mode,
+    )
+    found["sliding", mode] = app.view(
+        name("sliding"),
+        timed,
+        key=("k", "n"),
+        window="10 minutes",
+        slide="4 minutes",
+        at="time",
+        late="1 hour",
+        columns={"events": "count(*)"},
+        mode=mode,
+    )
+    found["deduped-within", mode] = app.view(
+        name("deduped-within"), events.dedupe(by=("id", "n"), within="1 hour"), key="k", columns=COUNTS, mode=mode
+    )
+    found[FEED, mode] = app.feed(
+        name(FEED), events.where("n >= 0"), key="k", columns={"n": "n", "note": "note"}, mode=mode
+    )
 
 
 def _tumbling(app: App, events: Topic, name: str, mode: str) -> View:

@@ -108,9 +108,8 @@ def small(tmp_path: Path, broker: Broker, redis_server: RedisServer, fresh: str)
     app.stop()
 
 
-def test_a_rebuild_is_killed_and_asked_for_again_at_any_moment(
-    small: Tailrace, fresh: str, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.campaign("the ordinary run kills pipelines that build nothing")
+def test_a_rebuild_is_killed_and_asked_for_again_at_any_moment(small: Tailrace, fresh: str) -> None:
     app, counts = small, f"counts-{fresh}"
     app.start_all()
     sent = 0
@@ -130,9 +129,8 @@ def test_a_rebuild_is_killed_and_asked_for_again_at_any_moment(
     eventually(lambda: app.row("a", counts) == {"k": "a", "n": 20}, "the rows of the first generation")
     follower = Follower(f"{app.row_url('a', counts)}/events")
     follower.wait(lambda f: bool(f.rows))
-    # Killed when it runs; in the campaign, also when it was chosen and when it has just taken over.
-    every = request.config.getoption("--every-kind")
-    for moment in ("building generation", "is catching-up", "takes over") if every else ("is catching-up",):
+    # Killed when it was chosen, when it runs, and when it has just taken over.
+    for moment in ("building generation", "is catching-up", "takes over"):
         moments = log().count(moment)
         command(app, "reset", app.app, counts, "--to-earliest", "--execute")
         wait_for(moment, moments + 1)

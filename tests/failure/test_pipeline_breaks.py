@@ -150,6 +150,7 @@ def shared(
         found.tailrace.stop()
 
 
+@pytest.mark.campaign("the ordinary run kills each of them once")
 def test_driver_and_jvm_killed_at_random_moments(shared: Breaking, request: pytest.FixtureRequest) -> None:
     with shared.flowing():
         kills: int = request.config.getoption("--kills")
@@ -169,9 +170,8 @@ def test_driver_and_jvm_killed_at_random_moments(shared: Breaking, request: pyte
     print(f"repeated: {repeats}")
 
 
-def test_modes_switched_in_the_middle_and_killed_meanwhile(shared: Breaking, request: pytest.FixtureRequest) -> None:
-    if not request.config.getoption("--every-kind"):
-        pytest.skip("in scripts/campaign; the ordinary run switches modes without a kill")
+@pytest.mark.campaign("the ordinary run switches modes without a kill")
+def test_modes_switched_in_the_middle_and_killed_meanwhile(shared: Breaking) -> None:
     shared.tailrace.parts.pop("pipeline").kill()
     shared.send(MANY + 5_000)
     shared.start()

@@ -14,8 +14,10 @@ from running import eventually
 from services import NewRedis
 from tailrace.store.keys import partition_keys
 
+TLS = pytest.mark.campaign("the ordinary run has it without TLS")
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "behind TLS"])
+
+@pytest.mark.parametrize("tls", [False, pytest.param(True, marks=TLS)], ids=["plain", "behind TLS"])
 def test_sentinels_promote_a_replica_that_lags(log: Changelog, load: Load, tmp_path: Path, tls: bool) -> None:
     watched = Watched(tmp_path, tls=tls)
     try:

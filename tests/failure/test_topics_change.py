@@ -234,6 +234,7 @@ def test_retention_overtakes_the_open_batch_of_an_aggregate(tailrace: Tailrace) 
     eventually(lambda: (tailrace.row(7) or {}).get("ratings") == 16, "a live rating")
 
 
+@pytest.mark.campaign("the ordinary run has it for a later batch")
 def test_retention_overtakes_the_first_batch_of_an_aggregate(tailrace: Tailrace) -> None:
     operator = Operator(tailrace.broker)
     tailrace.start_all("--batch-interval", "60s")

@@ -32,15 +32,14 @@ from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.keys import catalog_key, default_prefix, partition_keys
 from tailrace.store.row import unpack
-from tailrace.views import REAL_TIME, View
+from tailrace.views import View
 
 START = int(time.time() * 1000) // MINUTE * MINUTE - 24 * 60 * MINUTE
 FLAGS = ("--state-partitions", "1", "--partitions", str(histories.PARTITIONS))
 PATIENCE = 600.0
 TABLES = ("a", "b")
-# What happens in the ordinary run, and what random things are chosen from in the campaign, one for each kill.
-FEW = ("compact", "kill", "grow", "remove", "flow")
-ALL = ("flow", "compact", "kill", "grow", "restart")
+# What is chosen from, once for each kill that is asked for.
+HAPPENING = ("flow", "compact", "kill", "grow", "restart")
 
 
 class Witness:
@@ -231,10 +230,8 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, broker: Broker, redis_server: RedisServer, request: pytest.FixtureRequest) -> Iterator[World]:
     fresh = f"-{os.urandom(4).hex()}"
-    every = request.config.getoption("--every-kind")
-    modes, declared = (kinds.MODES, "faults") if every else ((REAL_TIME,), "few_faults")
-    app = Tailrace(tmp_path / "app", broker, redis_server, fresh, kinds.module(declared, fresh, modes))
-    found: kinds.Kinds = getattr(kinds, declared)(fresh, modes)
+    app = Tailrace(tmp_path / "app", broker, redis_server, fresh, kinds.module("faults", fresh, kinds.MODES))
+    found = kinds.faults(fresh, kinds.MODES)
     app.app = found.app.name
     operator = Operator(broker)
     for topic in TABLES:
@@ -255,15 +252,14 @@ def world(tmp_path: Path, broker: Broker, redis_server: RedisServer, request: py
         app.stop()
 
 
+@pytest.mark.campaign("the ordinary run has each of these alone")
 def test_topics_are_compacted_cut_short_and_given_partitions_while_the_pipeline_is_killed(
     world: World, request: pytest.FixtureRequest
 ) -> None:
     assert all(isinstance(output, View) for output in world.kinds.outputs.values())
-    happening: list[str] = list(FEW)
-    if request.config.getoption("--every-kind"):
-        kills: int = request.config.getoption("--kills")
-        happening = [world.chance.choice(ALL) for _ in range(kills)]
-        happening.insert(world.chance.randrange(len(happening)), "remove")
+    kills: int = request.config.getoption("--kills")
+    happening = [world.chance.choice(HAPPENING) for _ in range(kills)]
+    happening.insert(world.chance.randrange(len(happening)), "remove")
     world.flow()
     for number, name in enumerate(happening):
         print(f"{number}: {name}, partitions {world.ledger.counts}")

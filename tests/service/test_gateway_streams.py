@@ -179,7 +179,7 @@ async def churn(gateway: QueryGateway, paths: list[str]) -> None:
     await asyncio.gather(*(one(number, path) for number, path in enumerate(paths)))
 
 
-def test_ten_thousand_connects_and_disconnects_leave_nothing(
+def test_thousands_of_connects_and_disconnects_leave_nothing(
     gateways: Pair, streams: Streams, redis_server: RedisServer, examples: int
 ) -> None:
     first, second = gateways
@@ -229,7 +229,7 @@ def test_ten_thousand_connects_and_disconnects_leave_nothing(
     kinds: list[dict[str, Any]] = [{"keys": ["k0", "k1"]}, {"where": "n > 2"}, {}]
     eventually(lambda: left()["queries"] == 0 and not commands(streams), "what other tests have left has ended")
     before = left()
-    for _ in range(examples):
+    for _ in range(max(1, examples // 2)):
         round_trip()
     deadline = time.monotonic() + 60
     while (more := grown()) and time.monotonic() < deadline:

@@ -90,14 +90,15 @@ def as_cluster_behind_tls(directory: Path, stack: ExitStack, app: str) -> str:
     return cluster.url
 
 
+PLAIN = pytest.mark.campaign("the ordinary run has it behind TLS")
 ALL = [
     with_password,
     with_rights,
     over_a_socket_file,
     behind_tls,
-    under_sentinels,
+    pytest.param(under_sentinels, marks=PLAIN),
     under_sentinels_behind_tls,
-    as_cluster,
+    pytest.param(as_cluster, marks=PLAIN),
     as_cluster_behind_tls,
 ]
 

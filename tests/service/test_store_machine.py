@@ -238,6 +238,6 @@ def test_whatever_happens_in_whatever_order_redis_is_as_the_model_says(redis_ser
     run_state_machine_as_test(
         StoreMachine,
         settings=settings(
-            max_examples=100, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=50, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
