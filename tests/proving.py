@@ -60,7 +60,9 @@ class Proof:
             )
             self._producer.poll(0)
             self._sent += 1
-        assert self._producer.flush(60) == 0 and not failed, f"not written: {failed[:3]}"
+        # A broker that was killed may take a while to lead its partitions again.
+        left = self._producer.flush(240)
+        assert left == 0 and not failed, f"not written: {left}, {failed[:3]}"
 
     def read(self) -> bool:
         """Take what the topics have got since the last call; False where that is nothing."""
