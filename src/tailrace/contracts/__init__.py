@@ -1,0 +1,1 @@
+"""What processes say to each other: records, positions, the catalog, commands. No I/O."""

@@ -1,0 +1,1 @@
+"""The documents of the API: OpenAPI and AsyncAPI, made from the catalog."""

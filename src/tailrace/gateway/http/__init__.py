@@ -1,0 +1,1 @@
+"""The routes: lookups, listings, streams of frames, WebSockets, the control API."""

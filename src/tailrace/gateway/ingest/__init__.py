@@ -1,0 +1,1 @@
+"""Events in: what clients write to topics, checked against the declared schema."""

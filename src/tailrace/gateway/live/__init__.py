@@ -1,0 +1,1 @@
+"""What clients follow: subscriptions, what they ask for, and where they resume."""

@@ -1,0 +1,1 @@
+"""Feeds that clients follow: events, each chained to the one before it."""

@@ -1,0 +1,1 @@
+"""Keys that clients follow: rows, ranked by version."""

@@ -1,0 +1,1 @@
+"""Queries that clients follow: members, numbered messages."""

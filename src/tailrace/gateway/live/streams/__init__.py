@@ -1,0 +1,1 @@
+"""Streams: what a client follows, kept by the gateways and changed while it is live."""

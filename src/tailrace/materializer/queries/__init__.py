@@ -1,0 +1,1 @@
+"""Queries that clients follow, evaluated for the partitions of this materializer."""

@@ -1,0 +1,1 @@
+"""Changelogs of views: batches, expiry, hand-over, and upkeep of partitions."""

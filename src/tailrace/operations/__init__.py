@@ -1,0 +1,1 @@
+"""What an operator asks for from the command line: status, rebuild, reset."""

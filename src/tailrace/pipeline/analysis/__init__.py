@@ -1,0 +1,1 @@
+"""What Spark's analysis says of an app before anything runs."""

@@ -1,0 +1,1 @@
+"""The life of a query: generations, checkpoints, restarts, catching up."""

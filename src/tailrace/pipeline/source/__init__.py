@@ -1,0 +1,1 @@
+"""From Kafka records to columns: reading, decoding, schemas."""

@@ -1,0 +1,1 @@
+"""From columns to rows: how declarations become Spark plans."""

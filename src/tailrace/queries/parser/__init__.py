@@ -1,0 +1,1 @@
+"""From the text of a query to the tree of its predicate."""

@@ -1,0 +1,1 @@
+"""Connections to Redis: addresses, servers, topology, outages, scripts."""

@@ -1,0 +1,1 @@
+"""What Redis holds, byte for byte: names of keys, rows, events and messages."""

@@ -1,0 +1,1 @@
+"""The materializer's side of the store."""
