@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from load_client import Way
-from tailrace.catalog import APP_RECORD, Catalog, CatalogView, Column
+from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogView, Column
+from tailrace.contracts.record import Change
 from tailrace.dev.parts import Part
 from tailrace.dev.ports import LOOPBACK, free_port
 from tailrace.dev.redis_server import RedisServer
 from tailrace.errors import InstallError, PartDied
-from tailrace.gateway.frames import chunk
-from tailrace.gateway.messages import message
-from tailrace.record import Change
-from tailrace.store.keys import default_prefix
-from tailrace.store.packed import pack
-from tailrace.store.writer import Applied, Parcel, Writer
+from tailrace.gateway.frames.sse import chunk
+from tailrace.gateway.frames.websocket import message
+from tailrace.store.layout.keys import default_prefix
+from tailrace.store.layout.packed import pack
+from tailrace.store.write.writer import Applied, Parcel, Writer
 from under_load import SSE, WEBSOCKET, connected, pinned, request, row, wait_answers
 
 _VIEW, _TOPIC = "rows", "fanout"

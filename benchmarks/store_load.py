@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
-from tailrace.catalog import APP_RECORD, Catalog, CatalogFeed, CatalogView, Column, catalog_topic
+from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, CatalogView, Column, catalog_topic
 from tailrace.kafka.catalog_topic import CatalogWriter
 from tailrace.kafka.topics import COMPACTED, EVENTS, Topics
 

@@ -18,7 +18,7 @@ from store_load import PARTITIONS, Load
 from tailrace.dev.parts import Part
 from tailrace.dev.ports import free_port
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.keys import partition_keys
+from tailrace.store.layout.keys import partition_keys
 
 PEER = Path(__file__).parent / "peers" / "plain_redis.py"
 PATIENCE = 300.0

@@ -33,7 +33,7 @@ from figures import latencies, middle, ratios, turned
 from tailrace.dev import jars
 from tailrace.dev.broker import Broker
 from tailrace.errors import InstallError, PartDied
-from tailrace.pipeline.archive import make_archive
+from tailrace.pipeline.spark.archive import make_archive
 from tailrace.settings import seconds
 from trials import Trial, run_backlog, run_live
 from view_kinds import KINDS, Kind

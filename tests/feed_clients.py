@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feed_store_model import FeedStoreModel
-from tailrace.gateway.wire import Framing, Wire
-from tailrace.position import Position
+from tailrace.contracts.position import Position
+from tailrace.gateway.connection.wire import Framing, Wire
 
 
 class Link:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from tailrace.catalog import CatalogFeed
-from tailrace.event import Event
-from tailrace.store.feeds import Taken
+from tailrace.contracts.catalog import CatalogFeed
+from tailrace.contracts.event import Event
+from tailrace.store.write.feeds import Taken
 
 
 @dataclass

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import redis
 
-from tailrace.catalog import APP_RECORD, Catalog, CatalogFeed, Column
-from tailrace.event import Event
-from tailrace.position import Position
-from tailrace.store.feed_keys import FeedKeys, feed_keys
-from tailrace.store.feeds import Beginning, FeedPlace, Feeds, Taken
-from tailrace.store.keys import default_prefix
-from tailrace.store.packed_events import pack_events
-from tailrace.store.row import Row
-from tailrace.store.writer import Writer
+from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, Column
+from tailrace.contracts.event import Event
+from tailrace.contracts.position import Position
+from tailrace.store.layout.feed_keys import FeedKeys, feed_keys
+from tailrace.store.layout.keys import default_prefix
+from tailrace.store.layout.packed_events import pack_events
+from tailrace.store.layout.row import Row
+from tailrace.store.write.feeds import Beginning, FeedPlace, Feeds, Taken
+from tailrace.store.write.writer import Writer
 
 FEED = "notices"
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from tailrace.catalog import CatalogFeed
-from tailrace.store.feeds import FeedPlace
-from tailrace.store.listening import PAGE, Listener, Page
-from tailrace.store.reader import Unavailable
-from tailrace.store.row import Row
+from tailrace.contracts.catalog import CatalogFeed
+from tailrace.store.layout.row import Row
+from tailrace.store.read.listening import PAGE, Listener, Page
+from tailrace.store.read.reader import Unavailable
+from tailrace.store.write.feeds import FeedPlace
 
 MISSING = object()
 T = TypeVar("T")

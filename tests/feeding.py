@@ -11,16 +11,16 @@ from typing import Any, cast
 import redis
 from confluent_kafka import Producer
 
-from tailrace.catalog import APP_RECORD, Catalog, CatalogFeed, Column, catalog_topic
+from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, Column, catalog_topic
+from tailrace.contracts.event import Event
 from tailrace.dev.broker import Broker
-from tailrace.event import Event
 from tailrace.kafka.catalog_topic import CatalogWriter
 from tailrace.kafka.topics import COMPACTED, EVENTS, Topics
-from tailrace.store.feed_keys import FeedKeys, feed_keys
-from tailrace.store.feeds import FeedPlace
-from tailrace.store.listening import Listener, Listening, Page
-from tailrace.store.row import unpack
-from tailrace.store.stored import FIELDS, stored
+from tailrace.store.layout.feed_keys import FeedKeys, feed_keys
+from tailrace.store.layout.row import unpack
+from tailrace.store.layout.stored import FIELDS, stored
+from tailrace.store.read.listening import Listener, Listening, Page
+from tailrace.store.write.feeds import FeedPlace
 
 
 class FeedLog:

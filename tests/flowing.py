@@ -20,7 +20,7 @@ from materializing import PARTITIONS, Changelog, ready, running
 from running import eventually
 from sse import Follower
 from tailrace.materializer.materializer import Materializer
-from tailrace.store.keys import partition_keys
+from tailrace.store.layout.keys import partition_keys
 
 KEYS = 30
 

@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tailrace.gateway.hub import Hub
-from tailrace.gateway.joining import Joining
-from tailrace.gateway.known import Known, KnownView
+from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.live.keys.reads import Reads
+from tailrace.gateway.live.keys.registry import Hub
+from tailrace.gateway.live.keys.snapshot import Joining
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.reads import Reads
 from tailrace.gateway.timing import Timing
-from tailrace.store.reader import Held
-from tailrace.store.row import Row
+from tailrace.store.layout.row import Row
+from tailrace.store.read.reader import Held
 
 
 def messages(data: bytes) -> Iterator[dict[str, Any]]:

@@ -17,15 +17,15 @@ import httpx
 
 from running import PATIENCE, eventually
 from socket_tap import SocketTap
-from tailrace.catalog import APP_RECORD, Catalog, CatalogView, Column
+from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogView, Column
+from tailrace.contracts.partitions import partition_of
+from tailrace.contracts.position import Position
+from tailrace.contracts.record import Change
 from tailrace.dev.ports import free_port
-from tailrace.partitions import partition_of
-from tailrace.position import Position
-from tailrace.record import Change
 from tailrace.settings import TABLE
-from tailrace.store.hand_overs import HandOvers, Served
-from tailrace.store.keys import default_prefix
-from tailrace.store.writer import Applied, Writer
+from tailrace.store.layout.keys import default_prefix
+from tailrace.store.write.hand_overs import HandOvers, Served
+from tailrace.store.write.writer import Applied, Writer
 
 # In /proc/net/tcp.
 _ESTABLISHED = "01"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from histories import EVENTS
 from tailrace import App, Table, Topic
-from tailrace.views import MICRO_BATCH, REAL_TIME, Feed, View
+from tailrace.declarations.views import MICRO_BATCH, REAL_TIME, Feed, View
 
 MODES = (REAL_TIME, MICRO_BATCH)
 EVENT = "k string, n long, x double, s string, note string, id string, at long"

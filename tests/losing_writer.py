@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import redis
 
-from tailrace.store.scripts import Script
-from tailrace.store.writer import Writer
+from tailrace.store.connection.scripts import Script
+from tailrace.store.write.writer import Writer
 
 
 class LosingWriter(Writer):

@@ -15,7 +15,17 @@ from redis.exceptions import RedisClusterException
 
 from redis_topologies import client_of
 from running import eventually
-from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogView, Column, Progress, catalog_topic
+from tailrace.contracts.catalog import (
+    APP_RECORD,
+    PROGRESS_RECORDS,
+    Catalog,
+    CatalogView,
+    Column,
+    Progress,
+    catalog_topic,
+)
+from tailrace.contracts.partitions import partition_of
+from tailrace.contracts.record import Change, decode_change
 from tailrace.dev.broker import Broker
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
@@ -25,16 +35,14 @@ from tailrace.kafka.dead_letters import DeadLetters
 from tailrace.kafka.topics import COMPACTED, Topics
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
-from tailrace.materializer.letters import Letters
-from tailrace.materializer.matching import Matching
+from tailrace.materializer.dead_letters import Letters
 from tailrace.materializer.materializer import Materializer
-from tailrace.materializer.upkeep import Upkeep
-from tailrace.partitions import partition_of
-from tailrace.record import Change, decode_change
-from tailrace.store.keys import PartitionKeys, partition_keys
-from tailrace.store.match_writer import MatchWriter
-from tailrace.store.row import unpack
-from tailrace.store.writer import Writer
+from tailrace.materializer.queries.matcher import Matching
+from tailrace.materializer.views.upkeep import Upkeep
+from tailrace.store.layout.keys import PartitionKeys, partition_keys
+from tailrace.store.layout.row import unpack
+from tailrace.store.write.match_writer import MatchWriter
+from tailrace.store.write.writer import Writer
 
 PARTITIONS = 3
 

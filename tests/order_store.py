@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway_process import Store, row, view
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 
 
 def order_store(redis: str, app: str) -> Store:

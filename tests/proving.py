@@ -14,8 +14,8 @@ from checker import Change, feed_violations, repeats, violations
 from histories import PARTITIONS, Record
 from kinds import FEED, Kinds
 from running import Tailrace
+from tailrace.declarations.views import Feed
 from tailrace.kafka.refresh import REFRESH
-from tailrace.views import Feed
 
 FOLDS: Mapping[str, folds.Fold] = {**folds.OVER_EVENTS, **folds.OVER_TABLES}
 # A key's events come from one partition: there every version is one row, also after a crash.

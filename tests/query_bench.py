@@ -10,20 +10,20 @@ import redis
 
 from querying import iso
 from store_bench import LINEAGE, PLACE
-from tailrace.catalog import CatalogView, Column
-from tailrace.commands import Stream
-from tailrace.materializer.batch import Batch
-from tailrace.materializer.live_queries import LiveQueries
-from tailrace.materializer.open_partition import OpenPartition
-from tailrace.materializer.partition_queries import PartitionQueries
+from tailrace.contracts.catalog import CatalogView, Column
+from tailrace.contracts.commands import Stream
+from tailrace.contracts.record import Change
+from tailrace.materializer.queries.live_queries import LiveQueries
+from tailrace.materializer.queries.partition_queries import PartitionQueries
+from tailrace.materializer.views.batch import Batch
+from tailrace.materializer.views.open_partition import OpenPartition
 from tailrace.queries import parse
-from tailrace.record import Change
-from tailrace.store.hand_overs import HandOvers, OldKeys, Served
-from tailrace.store.keys import QueryNames
-from tailrace.store.match_writer import MatchWriter, Place
-from tailrace.store.message import Message, unpack_message
-from tailrace.store.packed import pack
-from tailrace.store.writer import Applied, Moved, Rejected, Writer
+from tailrace.store.layout.keys import QueryNames
+from tailrace.store.layout.message import Message, unpack_message
+from tailrace.store.layout.packed import pack
+from tailrace.store.write.hand_overs import HandOvers, OldKeys, Served
+from tailrace.store.write.match_writer import MatchWriter, Place
+from tailrace.store.write.writer import Applied, Moved, Rejected, Writer
 
 COLUMNS = (Column("n", "bigint"), Column("s", "string"), Column("t", "timestamp"))
 START = 1_790_000_000_000

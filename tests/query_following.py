@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from tailrace.store.async_servers import AsyncServers
-from tailrace.store.matches import Matches, Members, NotReady, Reset
-from tailrace.store.message import GONE, READY, ROW, Event, Message
+from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.layout.message import GONE, READY, ROW, Event, Message
+from tailrace.store.read.matches import Matches, Members, NotReady, Reset
 
 
 class Reading:

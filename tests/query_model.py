@@ -12,22 +12,22 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from tailrace.catalog import Column
-from tailrace.gateway.commanding import Commanding
-from tailrace.gateway.known import Known, KnownView
+from tailrace.contracts.catalog import Column
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.connection.wire import Framing, Wire
+from tailrace.gateway.live.predicates import Predicates
+from tailrace.gateway.live.queries.registry import Queries
+from tailrace.gateway.live.queries.snapshot import QueryJoining
+from tailrace.gateway.live.queries.subscription import QuerySubscription
+from tailrace.gateway.live.streams.commands import Commanding
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.predicates import Predicates
-from tailrace.gateway.queries import Queries
-from tailrace.gateway.query_joining import QueryJoining
-from tailrace.gateway.query_subscription import QuerySubscription
 from tailrace.gateway.timing import Timing
-from tailrace.gateway.wire import Framing, Wire
-from tailrace.position import Position
-from tailrace.store.channels import Channels
-from tailrace.store.matches import Head, Matches, Members, NotReady, Offsets, Reset
-from tailrace.store.message import GONE, READY, ROW, Event, Message
-from tailrace.store.reader import Reader
-from tailrace.store.row import Row
+from tailrace.store.layout.message import GONE, READY, ROW, Event, Message
+from tailrace.store.layout.row import Row
+from tailrace.store.read.channels import Channels
+from tailrace.store.read.matches import Head, Matches, Members, NotReady, Offsets, Reset
+from tailrace.store.read.reader import Reader
 
 LINEAGE = "4be1a27c"
 TIMING = Timing(poll=0.001, patience=5.0, sweep=0.01, late=0.005, lease=60, linger=0.05)
@@ -156,7 +156,7 @@ class ModelStore:
         part.number += 1
         self.queue.append((b"%d" % number, Message(part.number, settled, event)))
 
-    # As `tailrace.store.matches.Matches`.
+    # As `tailrace.store.read.matches.Matches`.
 
     async def snapshot(self, _v: str, number: int, _l: str, _q: str, *, page: int | None, most: int) -> Any:
         await asyncio.sleep(0)

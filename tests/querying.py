@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 
 NOW = 1_790_000_000_123
 

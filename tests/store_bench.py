@@ -6,13 +6,13 @@ from typing import cast
 
 import redis
 
-from tailrace.record import Change
-from tailrace.store.expiries import Expiries
-from tailrace.store.hand_overs import HandOvers
-from tailrace.store.keys import PartitionKeys, partition_keys
-from tailrace.store.row import unpack
-from tailrace.store.stored import Stored
-from tailrace.store.writer import Applied, Moved, Writer
+from tailrace.contracts.record import Change
+from tailrace.store.layout.keys import PartitionKeys, partition_keys
+from tailrace.store.layout.row import unpack
+from tailrace.store.layout.stored import Stored
+from tailrace.store.write.expiries import Expiries
+from tailrace.store.write.hand_overs import HandOvers
+from tailrace.store.write.writer import Applied, Moved, Writer
 
 LINEAGE = "0123abcd"
 PLACE = ("v", 0, LINEAGE)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tailrace.record import Change
-from tailrace.store.writer import Moved
+from tailrace.contracts.record import Change
+from tailrace.store.write.writer import Moved
 
 Rows = dict[bytes, Change]
 

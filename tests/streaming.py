@@ -12,13 +12,13 @@ import redis
 from materializing import PARTITIONS, Changelog
 from query_bench import COLUMNS
 from query_following import Follower, Reading
-from tailrace.catalog import Catalog, Column
-from tailrace.commands import Command, Stream, commands_topic
+from tailrace.contracts.catalog import Catalog, Column
+from tailrace.contracts.commands import Command, Stream, commands_topic
 from tailrace.dev.broker import Broker
 from tailrace.kafka.commands_topic import CommandsWriter
 from tailrace.kafka.topics import COMMANDS, Topics
 from tailrace.queries import parse
-from tailrace.store.message import unpack_message
+from tailrace.store.layout.message import unpack_message
 
 
 def now() -> int:

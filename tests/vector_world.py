@@ -7,13 +7,13 @@ import json
 from typing import Any
 
 from gateway_model import Parts, messages
-from tailrace.catalog import Column
-from tailrace.gateway.followed import Followed
-from tailrace.gateway.key_subscription import KeySubscription
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.sweep import Passage
-from tailrace.gateway.wire import Framing, Wire
-from tailrace.position import Position
+from tailrace.contracts.catalog import Column
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.connection.wire import Framing, Wire
+from tailrace.gateway.live.keys.subscription import KeySubscription
+from tailrace.gateway.live.keys.sweep import Passage
+from tailrace.gateway.live.keys.watched import Followed
 
 VIEW = KnownView("names", "0123abcd", 1, 2, (Column("name", "string"),))
 KEYS = [b"a", b"b", b"c", b"d", b"e", b"f"]

@@ -10,11 +10,11 @@ import os
 import sys
 
 from tailrace.cli import main
-from tailrace.pipeline import query
-from tailrace.pipeline.rehearsal import Rehearsal
+from tailrace.pipeline.lifecycle import query
+from tailrace.pipeline.lifecycle.rehearsal import Rehearsal
 
 if "MANY" not in vars(query):
-    sys.exit("tailrace.pipeline.query has no MANY: expected it to say when a view catches up")
+    sys.exit("tailrace.pipeline.lifecycle.query has no MANY: expected it to say when a view catches up")
 vars(query)["MANY"] = sys.maxsize
 if os.environ.get("BENCH_REHEARSAL") == "no":
     setattr(Rehearsal, "watch", lambda _: None)  # noqa: B010

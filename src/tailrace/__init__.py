@@ -1,8 +1,8 @@
 """Tailrace: Kafka topics as live views that every client can read, follow and resume."""
 
-from tailrace.app import App
-from tailrace.topics import Table, Topic
-from tailrace.views import Feed, View
+from tailrace.declarations.app import App
+from tailrace.declarations.topics import Table, Topic
+from tailrace.declarations.views import Feed, View
 
 __all__ = ["App", "Feed", "Table", "Topic", "View", "__version__"]
 

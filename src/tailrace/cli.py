@@ -15,8 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tailrace import __version__
+from tailrace.declarations.loading import app_name, load_app
 from tailrace.errors import DeclarationError, SettingError, TailraceError, Unreachable
-from tailrace.loading import app_name, load_app
 from tailrace.logs import log_to_stderr
 from tailrace.settings import Settings, add_flags
 
@@ -159,9 +159,9 @@ def _gateway(flags: argparse.Namespace) -> int:
 def _revoke(flags: argparse.Namespace) -> int:
     settings = _settings(flags)
     from tailrace.settings import seconds
-    from tailrace.store.keys import default_prefix
-    from tailrace.store.outages import Unavailable
-    from tailrace.store.revocations import revoke
+    from tailrace.store.connection.outages import Unavailable
+    from tailrace.store.layout.keys import default_prefix
+    from tailrace.store.read.revocations import revoke
 
     try:
         lasting = seconds(flags.lasting)
@@ -179,7 +179,7 @@ def _revoke(flags: argparse.Namespace) -> int:
 def _check(flags: argparse.Namespace) -> int:
     settings = _settings(flags)
     app = load_app(flags.app)
-    from tailrace.pipeline.check import check
+    from tailrace.pipeline.analysis.check import check
 
     checked, consequences = check(app, settings, flags.catalog_at)
     table = [("name", "kind", "mode", "task slots", "row")]
@@ -196,7 +196,7 @@ def _check(flags: argparse.Namespace) -> int:
 def _explain(flags: argparse.Namespace) -> int:
     settings = _settings(flags)
     app = load_app(flags.app)
-    from tailrace.pipeline.explain import explain
+    from tailrace.pipeline.analysis.explain import explain
 
     print(explain(app, flags.view, settings))
     return 0
@@ -206,7 +206,7 @@ def _prepare(flags: argparse.Namespace) -> int:
     settings = _settings(flags)
     from tailrace.dev import jars
     from tailrace.dev.java import ensure_java
-    from tailrace.pipeline.archive import archive_file, make_archive
+    from tailrace.pipeline.spark.archive import archive_file, make_archive
 
     ensure_java()
     needed = jars.ensure("spark", Path(settings.text("jars")) if settings.text("jars") else None)
@@ -218,8 +218,8 @@ def _prepare(flags: argparse.Namespace) -> int:
 
 def _rebuild(flags: argparse.Namespace) -> int:
     settings = _settings(flags)
-    from tailrace.rebuild import execute, plan
-    from tailrace.resets import Target, check_target
+    from tailrace.operations.rebuild import execute, plan
+    from tailrace.operations.resets import Target, check_target
 
     target = Target("earliest")
     for kind, flag in (("offset", "to_offset"), ("shift", "shift_by"), ("duration", "by_duration")):
@@ -259,8 +259,8 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
 
 def _status(flags: argparse.Namespace) -> int:
     settings = _settings(flags)
-    from tailrace.status import status
-    from tailrace.status_table import footnotes, view_rows
+    from tailrace.operations.status import status
+    from tailrace.operations.status_table import footnotes, view_rows
 
     found = status(app_name(flags.app), settings)
     if flags.json:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailrace.mistakes import Mistake
+    from tailrace.declarations.mistakes import Mistake
 
 
 class TailraceError(Exception):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tailrace.errors import SettingError
 from tailrace.logs import without_password
-from tailrace.store.address import Address, NotAnAddress
+from tailrace.store.connection.address import Address, NotAnAddress
 
 ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "revoke", "prepare", "dev")
 

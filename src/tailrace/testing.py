@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from tailrace.views import Feed, View
+from tailrace.declarations.views import Feed, View
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ def rows(output: View | Feed, given: Given) -> list[dict[str, Any]]:
         table has its key columns among the others; `Record(None, key=…)` deletes one.
     Rows are in the order of their keys. Raises ValueError for a topic that the view does not read.
     """
-    from tailrace.pipeline.given import rows as computed
+    from tailrace.pipeline.view.given import rows as computed
 
     return computed(output, given)
 
 
 def skipped(output: View | Feed, given: Given) -> dict[str, int]:
     """How many of the given records can't be used, by reason; `late` ones are known only to a running view."""
-    from tailrace.pipeline.given import skipped as counted
+    from tailrace.pipeline.view.given import skipped as counted
 
     return counted(output, given)

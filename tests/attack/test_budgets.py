@@ -16,11 +16,11 @@ from attacking import RawClient, request
 from gateway_process import GatewayProcess, Store, row, view
 from peers import UPGRADE
 from running import eventually
-from tailrace.commands import commands_topic
+from tailrace.contracts.commands import commands_topic
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.topics import COMMANDS, Topics
-from tailrace.store.keys import default_prefix, stream_key
+from tailrace.store.layout.keys import default_prefix, stream_key
 
 _STREAM_BYTES = 100_000
 _UNREAD = 16_000_000

@@ -16,10 +16,10 @@ from query_gateway import QueryGateway
 from running import eventually
 from stream_serving import KEYS, attached, command, connected, opened, row
 from streaming import Streams
-from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Progress
+from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Progress
+from tailrace.contracts.partitions import partition_of
 from tailrace.dev.redis_server import RedisServer
-from tailrace.partitions import partition_of
-from tailrace.store.keys import QueryNames, catalog_key, partition_keys, stream_key
+from tailrace.store.layout.keys import QueryNames, catalog_key, partition_keys, stream_key
 
 
 def test_no_message_catalog_or_stream_ends_it_or_stops_others(

@@ -15,11 +15,11 @@ from running import eventually
 from stream_serving import HTTP, opened
 from stream_serving import row as whole_row
 from streaming import Streams, following, now
-from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Progress, catalog_topic
-from tailrace.commands import Command, Stream, commands_topic
+from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Progress, catalog_topic
+from tailrace.contracts.commands import Command, Stream, commands_topic
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.one_partition import OnePartitionWriter
-from tailrace.store.keys import catalog_key
+from tailrace.store.layout.keys import catalog_key
 
 ASIDE = 'tailrace_materializer_set_aside_total{what="catalog"}'
 

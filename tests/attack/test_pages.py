@@ -17,12 +17,12 @@ import redis as redis_client
 
 from access_tokens import bearer, settings, token
 from gateway_process import GatewayProcess, Store, row, view
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 from tailrace.dev.redis_server import RedisServer
 from tailrace.queries import parse
-from tailrace.store.async_servers import AsyncServers
-from tailrace.store.keys import default_prefix
-from tailrace.store.page_keys import PERIOD, PageKeys
+from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.layout.keys import default_prefix
+from tailrace.store.read.page_keys import PERIOD, PageKeys
 
 APP = "attack-pages"
 COLUMNS = (Column("order_id", "bigint"), Column("customer", "string"))

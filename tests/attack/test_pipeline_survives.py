@@ -7,10 +7,10 @@ import random
 from oracle import rating_averages
 from poisoning import GARBAGE, damaged
 from running import Tailrace, eventually
-from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Progress, catalog_topic
+from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Progress, catalog_topic
+from tailrace.contracts.requests import REQUEST_RECORDS, Request
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.kafka.one_partition import OnePartitionWriter
-from tailrace.requests import REQUEST_RECORDS, Request
 
 
 def test_no_request_catalog_or_progress_ends_it_or_its_next_start(tailrace: Tailrace) -> None:

@@ -19,11 +19,11 @@ from materializing import ready, running
 from order_store import order_store
 from running import eventually
 from streaming import Streams
-from tailrace.catalog import Catalog
+from tailrace.contracts.catalog import Catalog
+from tailrace.contracts.partitions import partition_of
+from tailrace.contracts.position import Position
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.partitions import partition_of
-from tailrace.position import Position
 
 
 @pytest.fixture(scope="module")

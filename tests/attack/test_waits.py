@@ -14,12 +14,12 @@ from confluent_kafka import Producer
 from access_tokens import bearer, settings, token
 from gateway_process import GatewayProcess, Store, row, view
 from running import eventually
-from tailrace.catalog import PROGRESS_RECORDS, Column, Progress
+from tailrace.contracts.catalog import PROGRESS_RECORDS, Column, Progress
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.topics import Topics
-from tailrace.store.keys import default_prefix
-from tailrace.store.revocations import revoke
+from tailrace.store.layout.keys import default_prefix
+from tailrace.store.read.revocations import revoke
 
 APP, SOURCE, CHANGELOG = "attack-waits", "attack-waits-source", "attack-waits-changelog"
 OWN = {"views": {"orders": {"where": "customer = {sub}"}}}

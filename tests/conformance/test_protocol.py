@@ -12,9 +12,9 @@ import pytest
 from conformance.shapes import CODES, message_problems, order_problems, problem_problems
 from conformance.surfaces import EventSurface, SocketSurface, Surface, any_message, until
 from conformance.world import ANEW, VIEW, World, world
+from tailrace.contracts.position import Position
 from tailrace.dev.redis_server import RedisServer
-from tailrace.position import Position
-from tailrace.store.tombstones import Tombstones
+from tailrace.store.write.tombstones import Tombstones
 
 # At the store's memory of tombstones: each is a second and two batches after the one before.
 LOOKS = count()

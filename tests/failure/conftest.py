@@ -9,7 +9,7 @@ import pytest
 from flowing import Load
 from materializing import Changelog
 from tailrace.dev.broker import Broker
-from tailrace.store.keys import default_prefix
+from tailrace.store.layout.keys import default_prefix
 
 
 @pytest.fixture

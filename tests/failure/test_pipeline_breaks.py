@@ -25,10 +25,10 @@ from histories import MINUTE
 from proving import Proof
 from running import Tailrace, eventually
 from services import NewBroker
+from tailrace.declarations.views import REAL_TIME
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.pipeline.backlog import MANY
-from tailrace.views import REAL_TIME
+from tailrace.pipeline.lifecycle.backlog import MANY
 
 START = int(time.time() * 1000) // MINUTE * MINUTE - 24 * 60 * MINUTE
 FLAGS = ("--state-partitions", "1", "--partitions", str(histories.PARTITIONS))

@@ -12,7 +12,7 @@ from materializing import PARTITIONS, Changelog
 from redis_topologies import Cluster, Watched, paused
 from running import eventually
 from services import NewRedis
-from tailrace.store.keys import partition_keys
+from tailrace.store.layout.keys import partition_keys
 
 TLS = pytest.mark.campaign("the ordinary run has it without TLS")
 

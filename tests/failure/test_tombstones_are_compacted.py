@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from materializing import PARTITIONS, Changelog, ready, running
 from running import eventually
+from tailrace.contracts.partitions import partition_of
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.partitions import partition_of
 
 # As soon as a segment is closed, and nothing of a tombstone is kept.
 AT_ONCE = {

@@ -27,12 +27,12 @@ from histories import EVENTS, MINUTE
 from ledger import Ledger, Lost, committed
 from operating import Operator
 from running import Tailrace, eventually
-from tailrace.catalog import APP_RECORD, Catalog, CatalogView
+from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogView
+from tailrace.declarations.views import View
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.keys import catalog_key, default_prefix, partition_keys
-from tailrace.store.row import unpack
-from tailrace.views import View
+from tailrace.store.layout.keys import catalog_key, default_prefix, partition_keys
+from tailrace.store.layout.row import unpack
 
 START = int(time.time() * 1000) // MINUTE * MINUTE - 24 * 60 * MINUTE
 FLAGS = ("--state-partitions", "1", "--partitions", str(histories.PARTITIONS))

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from oracle import rating_averages, read_topic
 from running import PATIENCE, Tailrace, eventually
 from tailrace.kafka.topics import Topics
-from tailrace.pipeline.backlog import MANY
+from tailrace.pipeline.lifecycle.backlog import MANY
 
 MOVIES = 50
 BAD = (b"no JSON", b"{", b"\xff")
@@ -37,7 +37,10 @@ def test_a_large_backlog_is_caught_up_then_live_and_lag_tools_see_it(tailrace: T
 
     # After the batch, any lag tool sees how far the view is.
     consumer = Consumer(
-        {"bootstrap.servers": tailrace.broker.address, "group.id": f"tailrace.{tailrace.app}.{tailrace.view}"}
+        {
+            "bootstrap.servers": tailrace.broker.address,
+            "group.id": f"tailrace.{tailrace.app}.{tailrace.view}",
+        }
     )
     ends = [TopicPartition(tailrace.topic, number) for number in range(2)]
 

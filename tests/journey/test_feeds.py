@@ -14,11 +14,11 @@ import pytest
 from oracle import read_topic
 from running import PATIENCE, Tailrace
 from sse import Follower
-from tailrace.catalog import APP_RECORD, Catalog
+from tailrace.contracts.catalog import APP_RECORD, Catalog
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.keys import default_prefix
-from tailrace.store.reader import Reader
+from tailrace.store.layout.keys import default_prefix
+from tailrace.store.read.reader import Reader
 
 MODULE = """
 from tailrace import App

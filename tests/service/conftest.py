@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from gateway_process import GatewayProcess, Store, view
 from tailrace.dev import jars
 from tailrace.dev.redis_server import RedisServer
-from tailrace.pipeline.session import start_session
+from tailrace.pipeline.spark.session import start_session
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from materializing import Changelog
+from tailrace.contracts.partitions import partition_of
+from tailrace.contracts.record import Change
 from tailrace.dev.broker import Broker
 from tailrace.dev.ports import free_port
 from tailrace.errors import Unreachable
 from tailrace.kafka.additions import Additions
-from tailrace.partitions import partition_of
-from tailrace.record import Change
 
 
 def test_an_addition_is_read_as_it_was_written_in_the_partition_of_its_key(broker: Broker, fresh: str) -> None:

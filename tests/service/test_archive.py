@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 from tailrace.dev import jars
-from tailrace.pipeline.archive import archive_file, archives
+from tailrace.pipeline.spark.archive import archive_file, archives
 
 PATIENCE = 600
 STARTED = """
 import sys
 from pathlib import Path
-from tailrace.pipeline.session import Jvm, start_session
+from tailrace.pipeline.spark.session import Jvm, start_session
 found = [Path(jar) for jar in sys.argv[2:]]
 session = start_session("archive", slots=1, state_partitions=1, jars=found, scratch=Path(sys.argv[1]))
 print(session.range(3).count(), Path(f"/proc/{Jvm(session).pid}/maps").read_text())

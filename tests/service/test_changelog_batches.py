@@ -20,10 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace import App
+from tailrace.declarations.views import View
 from tailrace.dev.broker import Broker
 from tailrace.kafka.topics import LEAST, LONGEST, Topics
-from tailrace.pipeline.builds import Build
-from tailrace.pipeline.changelog import (
+from tailrace.pipeline.changelog.changelog import (
     Reach,
     changelog_writer,
     changes,
@@ -32,7 +32,7 @@ from tailrace.pipeline.changelog import (
     write,
     write_batches,
 )
-from tailrace.views import View
+from tailrace.pipeline.lifecycle.generations import Build
 
 AT = datetime(2026, 2, 3, 4, 5, 6, 789000, tzinfo=UTC)
 GENERATION = 3

@@ -7,8 +7,8 @@ import asyncio
 import redis
 
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.address import Node
-from tailrace.store.channels import Channels
+from tailrace.store.connection.address import Node
+from tailrace.store.read.channels import Channels
 
 PATIENCE = 20.0
 

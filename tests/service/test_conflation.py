@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.pipeline.conflation import conflated
+from tailrace.pipeline.view.conflation import conflated
 
 KEYS = ("", "a", "ü 🐢", "a" * 40, "a" * 39 + "b")
 ROWS = st.tuples(

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tailrace import App, Topic, View
-from tailrace.pipeline import decoding, events, rows
-from tailrace.pipeline.dead_letters import bad_for, letters
-from tailrace.pipeline.reading import Reading
+from tailrace.pipeline.dead_letters.letters import bad_for, letters
+from tailrace.pipeline.source import decoding
+from tailrace.pipeline.source.reading import Reading
+from tailrace.pipeline.view import events, rows
 
 KAFKA = (
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int, "

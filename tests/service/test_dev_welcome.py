@@ -14,7 +14,7 @@ from tailrace.dev.data import opened
 from tailrace.dev.redis_server import RedisServer
 from tailrace.dev.screen import Screen
 from tailrace.dev.welcome import Welcome
-from tailrace.store.keys import default_prefix
+from tailrace.store.layout.keys import default_prefix
 
 
 @pytest.fixture

@@ -18,22 +18,30 @@ from gateway_process import GatewayProcess, Store
 from materializing import PARTITIONS, Changelog, running
 from running import eventually
 from services import NewRedis
-from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, CatalogFeed, CatalogView, Progress, catalog_topic
+from tailrace.contracts.catalog import (
+    APP_RECORD,
+    PROGRESS_RECORDS,
+    Catalog,
+    CatalogFeed,
+    CatalogView,
+    Progress,
+    catalog_topic,
+)
+from tailrace.contracts.event import Event
+from tailrace.contracts.freshness import FORGOTTEN, Delay, Report
+from tailrace.contracts.record import Change
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.event import Event
-from tailrace.freshness import FORGOTTEN, Delay, Report
 from tailrace.health import HealthServer
 from tailrace.kafka.catalog_topic import CatalogWriter
 from tailrace.kafka.topics import EVENTS, Topics
 from tailrace.materializer.counters import Counters
 from tailrace.materializer.materializer import Materializer
-from tailrace.record import Change
+from tailrace.operations.status import ViewStatus, status
 from tailrace.settings import Settings
-from tailrace.status import ViewStatus, status
-from tailrace.store.keys import freshness_key
-from tailrace.store.reports import Reports
-from tailrace.store.writer import Writer
+from tailrace.store.layout.keys import freshness_key
+from tailrace.store.write.reports import Reports
+from tailrace.store.write.writer import Writer
 
 HOUR = 3_600_000
 

@@ -16,14 +16,14 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tailrace.pipeline import functions
+from tailrace.pipeline.spark import functions
 
 UNDER_A_COLON = """
 import sys
 from pathlib import Path
 from pyspark.sql import functions as F
 from tailrace.pipeline import functions
-from tailrace.pipeline.session import start_session
+from tailrace.pipeline.spark.session import start_session
 session = start_session("functions", slots=1, state_partitions=1, jars=(), quiet=True, scratch=Path(sys.argv[1]))
 schema = session.createDataFrame([], "n long").schema
 print(session.range(1).select(functions.json(F.lit('{"n":7}').cast("binary"), schema).alias("it")).collect())

@@ -17,7 +17,7 @@ from gateway_process import GatewayProcess, Store, row
 from order_store import order_store
 from running import PATIENCE, eventually
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.keys import default_prefix
+from tailrace.store.layout.keys import default_prefix
 
 APP = "test-gateway-access"
 PAGE = "https://app.example"

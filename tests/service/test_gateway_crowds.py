@@ -17,7 +17,7 @@ from gateway_process import GatewayProcess, Store, row
 from running import eventually
 from socket_tap import SocketTap
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.keys import default_prefix
+from tailrace.store.layout.keys import default_prefix
 
 KEY = "362"
 

@@ -10,9 +10,9 @@ import pytest
 
 from registry_server import RegistryServer
 from tailrace.avro.registry import Registry
-from tailrace.catalog import CatalogTopic
-from tailrace.gateway import event_schemas
-from tailrace.gateway.event_schemas import EventSchemas
+from tailrace.contracts.catalog import CatalogTopic
+from tailrace.gateway.ingest import schemas
+from tailrace.gateway.ingest.schemas import EventSchemas
 
 
 def register(server: RegistryServer, topic: str, *names: str) -> int:
@@ -67,8 +67,8 @@ def test_a_schema_that_is_known_stays_in_use_while_the_registry_is_away(
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A schema may be asked for again without a pause."""
-    monkeypatch.setattr(event_schemas, "_LEAST", 0.0)
-    monkeypatch.setattr(event_schemas, "FRESH", 0.0)
+    monkeypatch.setattr(schemas, "_LEAST", 0.0)
+    monkeypatch.setattr(schemas, "FRESH", 0.0)
 
 
 def _id(encoding: object) -> int | None:

@@ -22,10 +22,10 @@ from fastavro import schemaless_reader
 from gateway_process import GatewayProcess, Store, view
 from registry_server import RegistryServer
 from running import eventually
-from tailrace.catalog import Catalog, CatalogTopic, Column
+from tailrace.contracts.catalog import Catalog, CatalogTopic, Column
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.gateway.topics import LARGEST, RECORDS
+from tailrace.gateway.ingest.topics import LARGEST, RECORDS
 from tailrace.kafka.topics import Topics
 
 COLUMNS = (Column("movie_id", "bigint"), Column("rating", "double"), Column("tags", "array<string>"))

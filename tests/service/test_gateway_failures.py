@@ -17,8 +17,8 @@ from gateway_process import GatewayProcess, Store, row, view
 from running import eventually
 from services import NewRedis
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.keys import default_prefix, partition_keys
-from tailrace.store.row import Row
+from tailrace.store.layout.keys import default_prefix, partition_keys
+from tailrace.store.layout.row import Row
 
 KEY = "362"
 PATH = f"/views/averages/{KEY}"

@@ -8,8 +8,8 @@ import redis
 from gateway_process import GatewayProcess, Store, row
 from running import eventually
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.keys import default_prefix, partition_keys
-from tailrace.store.tombstones import Pruned, Tombstones
+from tailrace.store.layout.keys import default_prefix, partition_keys
+from tailrace.store.write.tombstones import Pruned, Tombstones
 
 
 def test_a_stream_is_row_ready_and_then_changes(gateway: GatewayProcess, store: Store) -> None:

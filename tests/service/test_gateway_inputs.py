@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from conformance.shapes import CODES, message_problems, problem_problems
 from gateway_process import GatewayProcess, Store, row
 from socket_tap import BINARY, PING, PONG, TEXT, SocketTap
-from tailrace.commands import commands_topic
+from tailrace.contracts.commands import commands_topic
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.async_delivery import LARGEST

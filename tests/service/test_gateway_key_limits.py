@@ -10,7 +10,7 @@ import pytest
 
 from gateway_process import GatewayProcess, Store
 from running import eventually
-from tailrace.commands import commands_topic
+from tailrace.contracts.commands import commands_topic
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.topics import COMMANDS, Topics

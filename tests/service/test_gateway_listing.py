@@ -14,10 +14,10 @@ import redis
 
 from gateway_process import GatewayProcess, Store, view
 from running import eventually
-from tailrace.catalog import CatalogView, Column
+from tailrace.contracts.catalog import CatalogView, Column
 from tailrace.dev.redis_server import RedisServer
-from tailrace.gateway.scan import EXAMINED
-from tailrace.store.keys import default_prefix, partition_keys
+from tailrace.gateway.http.listings.scan import EXAMINED
+from tailrace.store.layout.keys import default_prefix, partition_keys
 
 APP = "test-gateway-listing"
 

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 
 from gateway_process import GatewayProcess, Store, view
 from running import eventually
-from tailrace.catalog import Catalog, CatalogTopic, Column
+from tailrace.contracts.catalog import Catalog, CatalogTopic, Column
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.topics import Topics

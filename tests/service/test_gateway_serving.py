@@ -14,7 +14,7 @@ import pytest
 
 from gateway_process import GatewayProcess, Store, row
 from running import PATIENCE, eventually
-from tailrace.catalog import Progress
+from tailrace.contracts.catalog import Progress
 from tailrace.dev.redis_server import RedisServer
 
 

@@ -13,8 +13,8 @@ import redis
 
 from gateway_process import Frame, GatewayProcess, Store, Tap, row, view
 from services import NewRedis
+from tailrace.contracts.position import Position
 from tailrace.dev.redis_server import RedisServer
-from tailrace.position import Position
 
 
 def path(*keys: str, name: str = "averages") -> str:

@@ -15,10 +15,10 @@ from query_gateway import QueryGateway
 from running import eventually
 from stream_serving import Pair, command, commands, connected, opened, row, two_gateways
 from streaming import Streams
+from tailrace.contracts.key_changes import MOST as MOST_CHANGES
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.key_changes import MOST as MOST_CHANGES
-from tailrace.store.async_servers import MOST
+from tailrace.store.connection.async_servers import MOST
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 from gateway_process import GatewayProcess, Store, row, view
 from running import eventually
-from tailrace.catalog import PROGRESS_RECORDS, CatalogView, Progress
+from tailrace.contracts.catalog import PROGRESS_RECORDS, CatalogView, Progress
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.topics import Topics

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from materializing import Changelog
+from tailrace.contracts.partitions import partition_of
+from tailrace.contracts.record import Change
 from tailrace.dev.broker import Broker
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.generations import highest_generation
-from tailrace.partitions import partition_of
-from tailrace.record import Change
 
 
 def test_the_highest_generation_of_a_changelog_is_found_in_whichever_partition_it_is(

@@ -8,10 +8,10 @@ import redis
 from materializing import PARTITIONS, Changelog, running
 from running import eventually
 from services import NewRedis
+from tailrace.contracts.partitions import partition_of
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.partitions import partition_of
-from tailrace.store.keys import catalog_key, partition_keys
+from tailrace.store.layout.keys import catalog_key, partition_keys
 
 
 @pytest.fixture

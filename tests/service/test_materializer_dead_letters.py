@@ -13,13 +13,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from materializing import PARTITIONS, Changelog, ready, running
 from running import eventually
 from services import NewRedis
+from tailrace.contracts.partitions import partition_of
+from tailrace.contracts.record import Change
 from tailrace.dev.broker import Broker
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import Topics
-from tailrace.partitions import partition_of
-from tailrace.record import Change
+from tailrace.operations.status import DeadLetters, status
 from tailrace.settings import Settings
-from tailrace.status import DeadLetters, status
 
 
 @pytest.fixture

@@ -16,17 +16,17 @@ from materializing import running
 from oracle import read_topic
 from running import eventually
 from services import NewRedis
-from tailrace.catalog import Catalog
+from tailrace.contracts.catalog import Catalog
+from tailrace.contracts.event import Event
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.event import Event
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import EVENTS, Topics
 from tailrace.materializer.materializer import Materializer
-from tailrace.store.feeds import Feeds
-from tailrace.store.keys import catalog_key, freshness_key
-from tailrace.store.packed_events import pack_events
-from tailrace.store.writer import Moved, Writer
+from tailrace.store.layout.keys import catalog_key, freshness_key
+from tailrace.store.layout.packed_events import pack_events
+from tailrace.store.write.feeds import Feeds
+from tailrace.store.write.writer import Moved, Writer
 
 NewLog = Callable[..., FeedLog]
 

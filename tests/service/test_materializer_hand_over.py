@@ -8,12 +8,12 @@ import redis
 from materializing import PARTITIONS, Changelog, ready, running
 from running import eventually
 from services import NewRedis
-from tailrace.catalog import Catalog
+from tailrace.contracts.catalog import Catalog
+from tailrace.contracts.partitions import partition_of
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.partitions import partition_of
-from tailrace.store.hand_overs import HandOvers, Served
-from tailrace.store.writer import Writer
+from tailrace.store.write.hand_overs import HandOvers, Served
+from tailrace.store.write.writer import Writer
 
 OLD, NEW = b'{"build":1}', b'{"build":2}'
 KEYS = [b"%d" % n for n in range(12)]

@@ -10,16 +10,16 @@ from losing_writer import LosingWriter
 from materializing import Changelog, running, still
 from running import eventually
 from store_bench import PLACE, Bench
+from tailrace.contracts.partitions import partition_of
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.additions import Additions
-from tailrace.materializer.adding import Adding
-from tailrace.materializer.handing_over import HandingOver
 from tailrace.materializer.materializer import Materializer
-from tailrace.materializer.open_partition import OpenPartition
-from tailrace.partitions import partition_of
-from tailrace.store.hand_overs import OldKeys, Served
-from tailrace.store.writer import Moved
+from tailrace.materializer.views.additions import Adding
+from tailrace.materializer.views.hand_over import HandingOver
+from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.store.write.hand_overs import OldKeys, Served
+from tailrace.store.write.writer import Moved
 
 KEY = b"a"
 PARTITION = partition_of(KEY, 3)

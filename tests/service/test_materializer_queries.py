@@ -13,7 +13,7 @@ from query_bench import row
 from running import eventually
 from services import NewRedis
 from streaming import Streams, following
-from tailrace.commands import commands_topic
+from tailrace.contracts.commands import commands_topic
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.one_partition import OnePartitionWriter

@@ -14,7 +14,7 @@ from materializing import Changelog, ready, running
 from running import eventually
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.row import unpack
+from tailrace.store.layout.row import unpack
 
 KEYS = [b"%d" % n for n in range(40)]
 

@@ -12,9 +12,9 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace import App
-from tailrace.pipeline.given import rows
+from tailrace.declarations.views import View
+from tailrace.pipeline.view.given import rows
 from tailrace.testing import Record
-from tailrace.views import View
 
 MOST = 2**63 - 1
 VALUE = "k string, n long, i int, b tinyint, d double, f float, m decimal(38,0)"

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from querying import NOW, Sql, conditions, maybe, operators, put, rows, same, words
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 from tailrace.queries import QueryError, parse, row_decoder
 
 T = TypeVar("T")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from query_bench import COLUMNS, QueryBench, digest, row
 from query_following import Follower, Reading
 from store_bench import LINEAGE, PLACE
+from tailrace.contracts.record import Change
 from tailrace.dev.redis_server import RedisServer
 from tailrace.queries import parse
-from tailrace.record import Change
-from tailrace.store.writer import Applied, Begun
+from tailrace.store.write.writer import Applied, Begun
 
 PLAIN = ["n > 2", "s = 'a'", "n between 1 and 3 and s <> 'b'", "true", "n is null or s = 'b'"]
 CLOCKS = ["t > now() and t - now() <= interval '2 seconds'", "t <= now() and s = 'a'"]

@@ -13,13 +13,13 @@ import redis
 
 from gateway_process import GatewayProcess, Store, row, view
 from redis_topologies import Cluster, Watched
+from tailrace.contracts.freshness import Report
 from tailrace.dev.redis_server import RedisServer
-from tailrace.freshness import Report
-from tailrace.store.expiries import Expiries
-from tailrace.store.keys import default_prefix
-from tailrace.store.outages import Unavailable
-from tailrace.store.reports import Reports
-from tailrace.store.writer import Writer
+from tailrace.store.connection.outages import Unavailable
+from tailrace.store.layout.keys import default_prefix
+from tailrace.store.write.expiries import Expiries
+from tailrace.store.write.reports import Reports
+from tailrace.store.write.writer import Writer
 from tls_proxy import TlsProxy
 
 # What docs/operations.md gives a user of Redis.

@@ -11,11 +11,11 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tailrace.contracts.record import MAX_NUMBER, Change
 from tailrace.dev.redis_server import RedisServer
-from tailrace.record import MAX_NUMBER, Change
-from tailrace.store.keys import partition_keys
-from tailrace.store.row import unpack
-from tailrace.store.writer import Applied, Begun, Moved, Writer
+from tailrace.store.layout.keys import partition_keys
+from tailrace.store.layout.row import unpack
+from tailrace.store.write.writer import Applied, Begun, Moved, Writer
 
 LINEAGE = "0123abcd"
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import redis as redis_client
 
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.restricted import KEPT, Restricted
-from tailrace.store.revocations import Revocations, revoke
-from tailrace.store.tickets import Tickets
+from tailrace.store.read.restricted import KEPT, Restricted
+from tailrace.store.read.revocations import Revocations, revoke
+from tailrace.store.read.tickets import Tickets
 
 
 def test_of_many_who_take_a_ticket_at_once_one_gets_it(redis_server: RedisServer, fresh: str) -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from store_bench import PLACE, Bench
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.expiries import Due
-from tailrace.store.hand_overs import Served
-from tailrace.store.writer import Moved
+from tailrace.store.write.expiries import Due
+from tailrace.store.write.hand_overs import Served
+from tailrace.store.write.writer import Moved
 
 
 @pytest.fixture

@@ -14,18 +14,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from feed_model import FeedModel
 from hearing import heard_before
-from tailrace.catalog import CatalogFeed
+from tailrace.contracts.catalog import CatalogFeed
+from tailrace.contracts.event import Event
+from tailrace.contracts.record import MAX_NUMBER
 from tailrace.dev.redis_server import RedisServer
-from tailrace.event import Event
-from tailrace.materializer.feed_batch import gather
-from tailrace.record import MAX_NUMBER
-from tailrace.store import feeds
-from tailrace.store.feed_keys import feed_keys
-from tailrace.store.feeds import Beginning, FeedParcel, FeedPlace, Feeds, Taken
-from tailrace.store.listening import Listening, heard
-from tailrace.store.outages import Unavailable
-from tailrace.store.packed_events import PackedEvents, pack_events
-from tailrace.store.writer import Moved, Writer
+from tailrace.materializer.feeds.batch import gather
+from tailrace.store.connection.outages import Unavailable
+from tailrace.store.layout.feed_keys import feed_keys
+from tailrace.store.layout.packed_events import PackedEvents, pack_events
+from tailrace.store.read.listening import Listening, heard
+from tailrace.store.write import feeds
+from tailrace.store.write.feeds import Beginning, FeedParcel, FeedPlace, Feeds, Taken
+from tailrace.store.write.writer import Moved, Writer
 
 LINEAGE = "0123abcd"
 CLIENTS = [b"a", "клиент \x00".encode(), b""]

@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 
 from store_bench import PLACE, Bench
+from tailrace.contracts.record import Change
 from tailrace.dev.redis_server import RedisServer
-from tailrace.record import Change
-from tailrace.store.hand_overs import OldKeys, Served, Waiting
-from tailrace.store.row import unpack
-from tailrace.store.writer import Applied, Begun, Moved
+from tailrace.store.layout.row import unpack
+from tailrace.store.write.hand_overs import OldKeys, Served, Waiting
+from tailrace.store.write.writer import Applied, Begun, Moved
 
 
 @pytest.fixture

@@ -21,14 +21,14 @@ from hypothesis.stateful import (
 
 from hearing import heard_before
 from store_model import Build, Model
+from tailrace.contracts.record import MAX_NUMBER, Change
 from tailrace.dev.redis_server import RedisServer
-from tailrace.record import MAX_NUMBER, Change
-from tailrace.store.expiries import Expiries
-from tailrace.store.hand_overs import HandOvers, Served, Waiting
-from tailrace.store.keys import partition_keys
-from tailrace.store.row import Row
-from tailrace.store.tombstones import Pruned, Tombstones
-from tailrace.store.writer import Applied, Begun, Moved, Writer
+from tailrace.store.layout.keys import partition_keys
+from tailrace.store.layout.row import Row
+from tailrace.store.write.expiries import Expiries
+from tailrace.store.write.hand_overs import HandOvers, Served, Waiting
+from tailrace.store.write.tombstones import Pruned, Tombstones
+from tailrace.store.write.writer import Applied, Begun, Moved, Writer
 
 LINEAGES = ("0123abcd", "fedc9876")
 KEYS = [b"a", b"b", b"c", b"\x00\xff", "ключ".encode(), b""]

@@ -11,10 +11,10 @@ from query_bench import NEVER, START, QueryBench, digest, row
 from query_following import Reading
 from store_bench import LINEAGE, PLACE
 from tailrace.dev.redis_server import RedisServer
-from tailrace.materializer.partition_queries import REMEMBERED, SLACK
-from tailrace.store.matches import Members, NotReady, Reset
-from tailrace.store.message import GONE, READY, ROW
-from tailrace.store.writer import Applied, Moved
+from tailrace.materializer.queries.partition_queries import REMEMBERED, SLACK
+from tailrace.store.layout.message import GONE, READY, ROW
+from tailrace.store.read.matches import Members, NotReady, Reset
+from tailrace.store.write.writer import Applied, Moved
 
 BIG = "n > 2"
 Q = digest(BIG)

@@ -6,9 +6,9 @@ import pytest
 
 from store_bench import PLACE, Bench
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.hand_overs import Served
-from tailrace.store.tombstones import Pruned, Tombstones
-from tailrace.store.writer import Applied, Begun, Moved
+from tailrace.store.write.hand_overs import Served
+from tailrace.store.write.tombstones import Pruned, Tombstones
+from tailrace.store.write.writer import Applied, Begun, Moved
 
 KEEP = 1000
 

@@ -13,13 +13,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from operating import Operator
 from services import NewBroker
-from tailrace.catalog import Progress
+from tailrace.contracts.catalog import Progress
 from tailrace.dev.broker import Broker
 from tailrace.kafka.topics import Topics
-from tailrace.pipeline.evidence import Account, Offsets
-from tailrace.pipeline.query import CATCHING_UP, LIVE, Query, Task
-from tailrace.pipeline.reading import read
-from tailrace.pipeline.search import Found, Place, Search
+from tailrace.pipeline.dead_letters.evidence import Account, Offsets
+from tailrace.pipeline.dead_letters.search import Found, Place, Search
+from tailrace.pipeline.lifecycle.query import CATCHING_UP, LIVE, Query, Task
+from tailrace.pipeline.source.reading import read
 
 PATIENCE = 120.0
 

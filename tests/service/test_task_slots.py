@@ -21,7 +21,7 @@ from tailrace import App
 from tailrace.dev import jars
 from tailrace.errors import TooFewSlots
 from tailrace.pipeline import changelog, conflation, functions, session
-from tailrace.pipeline.builds import Build
+from tailrace.pipeline.lifecycle.generations import Build
 servers, topic, events, counts, place = sys.argv[1:]
 session.SETTINGS["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = "3600000"
 session._PATIENCE = 5

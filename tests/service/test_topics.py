@@ -15,12 +15,12 @@ from confluent_kafka.admin import (
 
 from running import eventually
 from services import NewBroker
-from tailrace.catalog import Catalog
+from tailrace.contracts.catalog import Catalog
+from tailrace.contracts.partitions import partition_of
 from tailrace.dev.broker import Broker
 from tailrace.errors import TopicError, Unreachable
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.topics import COMPACTED, LEAST, MOST, Topics
-from tailrace.partitions import partition_of
 
 
 def test_a_topic_is_created_once_and_found_with_its_id(broker: Broker, fresh: str) -> None:

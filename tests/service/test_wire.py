@@ -23,9 +23,9 @@ from pyspark.sql import functions as F
 
 from registry_server import RegistryServer
 from tailrace.avro.registry import Registry
-from tailrace.pipeline import wire
-from tailrace.pipeline.wrapping import MARK
-from tailrace.pipeline.writers import Writers
+from tailrace.pipeline.source import wire
+from tailrace.pipeline.source.wrapper import MARK
+from tailrace.pipeline.source.writer_schemas import Writers
 
 few = settings(max_examples=8, deadline=None)
 MALFORMED = "malformed"

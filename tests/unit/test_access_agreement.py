@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tailrace.access.identity import Identity
 from tailrace.access.rights import Rights, RightsError, read_document
-from tailrace.catalog import Column
-from tailrace.gateway.known import Known, KnownFeed, KnownView
-from tailrace.gateway.narrowing import Narrowing
-from tailrace.gateway.predicates import Predicates
+from tailrace.contracts.catalog import Column
+from tailrace.gateway.catalog import Known, KnownFeed, KnownView
+from tailrace.gateway.guard.narrowing import Narrowing
+from tailrace.gateway.live.predicates import Predicates
+from tailrace.gateway.live.requests import FollowKeys, FollowQuery
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.requests import FollowKeys, FollowQuery
 from tailrace.queries import parse
 
 TEXTS = st.sampled_from(["", "a", "ab", "a%", "a_", "a'b", "\\", "*", "7", "0007", "-7", "true", '["a",7]', "[", "ä\n"])

@@ -17,7 +17,7 @@ from tailrace.access.filters import both, predicate, read_filter
 from tailrace.access.patterns import ColumnPatterns, KeyPattern, Pattern, read_pattern
 from tailrace.access.rights import Grant, Rights, RightsError, read_document, read_documents, rights_of
 from tailrace.access.templates import MOST, TemplateError, Unusable, fill, read_template
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 from tailrace.queries import QueryError, parse
 
 COLUMNS = (Column("order_id", "bigint"), Column("customer", "string"), Column("open", "boolean"))

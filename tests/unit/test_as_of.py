@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.materializer.as_of import EVERY, LIVE, Marks, outdated, unusable
-from tailrace.store.stored import Stored
+from tailrace.materializer.views.as_of import EVERY, LIVE, Marks, outdated, unusable
+from tailrace.store.layout.stored import Stored
 
 AT = ("changelog", 0)
 DAY = 24 * 3600.0

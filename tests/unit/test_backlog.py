@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.pipeline.backlog import backlog, lost
+from tailrace.pipeline.lifecycle.backlog import backlog, lost
 
 
 def test_a_view_that_has_processed_nothing_is_behind_by_all_that_is_there() -> None:

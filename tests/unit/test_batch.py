@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.materializer.batch import RawRecord, conflate, cut
-from tailrace.record import MAX_NUMBER, NotAChange, decode_change, too_long
+from tailrace.contracts.record import MAX_NUMBER, NotAChange, decode_change, too_long
+from tailrace.materializer.views.batch import RawRecord, conflate, cut
 
 
 def raw(offset: int, key: bytes, version: int, generation: int = 1) -> RawRecord:

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 import tailrace
-from tailrace.gateway.browser_client import router
+from tailrace.gateway.http.browser_client import router
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "clients" / "js"

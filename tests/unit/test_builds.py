@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tailrace import App, View
-from tailrace.catalog import Catalog, CatalogView, Column, Progress
+from tailrace.contracts.catalog import Catalog, CatalogView, Column, Progress
+from tailrace.contracts.requests import Request
 from tailrace.errors import DefinitionChanged
-from tailrace.pipeline.builds import Build, choose_build, remove_older
-from tailrace.pipeline.definitions import definition
-from tailrace.requests import Request
+from tailrace.pipeline.analysis.definitions import definition
+from tailrace.pipeline.lifecycle.generations import Build, choose_build, remove_older
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import CheckpointInUse
-from tailrace.pipeline.lock import CheckpointLock
+from tailrace.pipeline.lifecycle.lock import CheckpointLock
 
 
 def test_a_second_pipeline_is_refused_with_the_id_of_the_first(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_second_pipeline_is_refused_with_the_id_of_the_first(tmp_path: Path) -
 
 
 def test_a_jvm_that_outlives_its_killed_pipeline_keeps_the_next_one_out(tmp_path: Path) -> None:
-    killed = "import os, sys, pathlib, signal; from tailrace.pipeline.lock import CheckpointLock; "
+    killed = "import os, sys, pathlib, signal; from tailrace.pipeline.lifecycle.lock import CheckpointLock; "
     killed += (
         "CheckpointLock(pathlib.Path(sys.argv[1])).keep_for(int(sys.argv[2])); os.kill(os.getpid(), signal.SIGKILL)"
     )

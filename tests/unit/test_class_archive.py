@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import InstallError
-from tailrace.pipeline.archive import archive_file, archive_options, archives, make_archive
+from tailrace.pipeline.spark.archive import archive_file, archive_options, archives, make_archive
 
 
 def made(environment: dict[str, str], *jars: Path) -> Path:

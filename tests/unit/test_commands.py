@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.commands import Command, NotACommand, Stream, decode_command
+from tailrace.contracts.commands import Command, NotACommand, Stream, decode_command
 
 STREAM = Stream("s1", "orders", None, "status = 'open'", False, 1_790_000_000_000)
 

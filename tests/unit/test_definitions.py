@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace import App, Feed, Topic, View
-from tailrace.pipeline.definitions import definition
+from tailrace.pipeline.analysis.definitions import definition
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "movie_id", "type": "long"}]}
 

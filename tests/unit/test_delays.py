@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tailrace.event import Event
-from tailrace.freshness import Delay, Report, freshness
-from tailrace.materializer.batch import Batch, conflate
+from tailrace.contracts.event import Event
+from tailrace.contracts.freshness import Delay, Report, freshness
+from tailrace.contracts.record import Change
 from tailrace.materializer.delays import Delays, Minute, Times, times_of, times_of_events
-from tailrace.materializer.reporting import Waiting
-from tailrace.record import Change
-from tailrace.store.packed_events import pack_events
+from tailrace.materializer.reports import Waiting
+from tailrace.materializer.views.batch import Batch, conflate
+from tailrace.store.layout.packed_events import pack_events
 
 PLACE = ("view", "l", 1)
 NOW = 1_753_000_000.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.materializer.sifting import Doubts
+from tailrace.materializer.poison_search import Doubts
 
 HERE, THERE = ("changelog", 0), ("changelog", 1)
 

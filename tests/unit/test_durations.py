@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.durations import seconds, spark_text
+from tailrace.declarations.durations import seconds, spark_text
 
 
 @pytest.mark.parametrize(

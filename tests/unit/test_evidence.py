@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.pipeline.evidence import MOST, Account, Evidence, Passing, Searching
+from tailrace.pipeline.dead_letters.evidence import MOST, Account, Evidence, Passing, Searching
 
 MANY = 200_000
 

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.event import Event, decode_event
-from tailrace.materializer.batch import RawRecord
-from tailrace.materializer.feed_batch import FeedBatch, gather
-from tailrace.materializer.open_feed import Tended
-from tailrace.record import MAX_NUMBER, NotAChange
-from tailrace.store.packed_events import PackedEvents, pack_events
+from tailrace.contracts.event import Event, decode_event
+from tailrace.contracts.record import MAX_NUMBER, NotAChange
+from tailrace.materializer.feeds.batch import FeedBatch, gather
+from tailrace.materializer.feeds.open_feed import Tended
+from tailrace.materializer.views.batch import RawRecord
+from tailrace.store.layout.packed_events import PackedEvents, pack_events
 
 SOURCES = [b"s:0", b"s:1", b"t:0"]
 events = st.lists(

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from tailrace import App
-from tailrace.catalog import Catalog, CatalogFeed
-from tailrace.event import Event, decode_event
-from tailrace.materializer.feed_beginning import beginning
-from tailrace.pipeline.builds import starts_within
-from tailrace.pipeline.definitions import definition
-from tailrace.pipeline.plan import ordered
-from tailrace.pipeline.reading import readings
-from tailrace.record import NotAChange
-from tailrace.store.feeds import REMEMBERED, Beginning
-from tailrace.store.listening import Listener
+from tailrace.contracts.catalog import Catalog, CatalogFeed
+from tailrace.contracts.event import Event, decode_event
+from tailrace.contracts.record import NotAChange
+from tailrace.materializer.feeds.beginning import beginning
+from tailrace.pipeline.analysis.definitions import definition
+from tailrace.pipeline.lifecycle.generations import starts_within
+from tailrace.pipeline.source.reading import readings
+from tailrace.pipeline.view.plan import ordered
+from tailrace.store.read.listening import Listener
+from tailrace.store.write.feeds import REMEMBERED, Beginning
 
 EVENT = Event(b"ann", b"{}", 2, 8, 1700, 41, b"0a1b:3")
 

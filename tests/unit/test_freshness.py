@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.freshness import Delay, Freshness, Report, class_middle, delay_class, freshness, why_stale
+from tailrace.contracts.freshness import Delay, Freshness, Report, class_middle, delay_class, freshness, why_stale
 
 NOW = 1_753_000_000_000
 

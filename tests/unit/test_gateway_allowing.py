@@ -10,13 +10,13 @@ import pytest
 
 from tailrace.access.identity import Identity
 from tailrace.access.rights import Rights, read_document
-from tailrace.catalog import Column
-from tailrace.gateway.asking import Documents, Events, Health, Operations, Other, Row, Rows, asked
-from tailrace.gateway.known import Known, KnownView
-from tailrace.gateway.narrowing import Narrowing
+from tailrace.contracts.catalog import Column
+from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.guard.narrowing import Narrowing
+from tailrace.gateway.guard.routes import Documents, Events, Health, Operations, Other, Row, Rows, asked
+from tailrace.gateway.live.positions import OTHER_RIGHTS, Reset, entry
+from tailrace.gateway.live.requests import Follow, FollowFeed, FollowKeys, FollowQuery, FollowStream
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.requests import Follow, FollowFeed, FollowKeys, FollowQuery, FollowStream
-from tailrace.gateway.resume import OTHER_RIGHTS, Reset, entry
 from tailrace.queries import parse
 
 ORDER, CUSTOMER, DAY = Column("order_id", "bigint"), Column("customer", "string"), Column("day", "date")

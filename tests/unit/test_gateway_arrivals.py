@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.gateway.arrivals import Arrivals, Capacity, Unread
+from tailrace.gateway.connection.arrivals import Arrivals, Capacity, Unread
 
 
 def test_there_is_room_for_the_gateway_itself_and_for_health() -> None:

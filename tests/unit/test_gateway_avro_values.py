@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.avro.encoding import Encoding
-from tailrace.avro.types import Unwritable, read
-from tailrace.gateway import avro_documents
-from tailrace.gateway.avro_values import datum
-from tailrace.gateway.json_spans import whole
-from tailrace.gateway.spark_types import Mismatch
+from tailrace.gateway.ingest.json_spans import whole
+from tailrace.types import avro_documents
+from tailrace.types.avro_types import Unwritable, read
+from tailrace.types.avro_values import datum
+from tailrace.types.spark_types import Mismatch
 
 # A schema, a strategy of (what is sent, what a reader gets), and JSON values that are not of it.
 Case = tuple[Any, st.SearchStrategy[tuple[Any, Any]], list[Any]]

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tailrace.commands import Command, Stream
-from tailrace.gateway.commanding import Commanding
+from tailrace.contracts.commands import Command, Stream
+from tailrace.gateway.live.streams.commands import Commanding
 
 
 class Records:

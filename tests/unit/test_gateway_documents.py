@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tailrace.catalog import Catalog, CatalogFeed, CatalogTopic, CatalogView, Column
-from tailrace.gateway import asyncapi, openapi, security
+from tailrace.contracts.catalog import Catalog, CatalogFeed, CatalogTopic, CatalogView, Column
+from tailrace.gateway.apidocs import asyncapi, openapi, security
 
 KEY = (Column("movie_id", "bigint"),)
 ROW = (Column("rating", "double"), Column("tags", "array<struct<name:string,at:timestamp>>"))

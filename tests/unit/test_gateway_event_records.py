@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tailrace.catalog import CatalogTopic, Column
-from tailrace.gateway import event_records
-from tailrace.gateway.event_kinds import declared
-from tailrace.gateway.event_records import Events, NotEvents
+from tailrace.contracts.catalog import CatalogTopic, Column
+from tailrace.gateway.ingest import records
+from tailrace.gateway.ingest.codecs import declared
+from tailrace.gateway.ingest.records import Events, NotEvents
 
 VALUE = (Column("n", "bigint"), Column("d", "decimal(38,18)"))
 PAIR = (Column("a", "bigint"), Column("b", "string"))
@@ -26,7 +26,7 @@ def topic(format: str = "json", key_format: str = "string", key: tuple[str, ...]
 def read_events(held: CatalogTopic, body: bytes, **options: Any) -> Events:
     kinds = declared(held)
     assert kinds is not None
-    return event_records.read_events(kinds, body, **options)
+    return records.read_events(kinds, body, **options)
 
 
 def record(held: CatalogTopic, body: bytes, **options: Any) -> tuple[bytes | None, bytes | None]:

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.catalog import CatalogFeed, Column
-from tailrace.gateway.feed_frames import FeedFrames
-from tailrace.gateway.feed_resume import feed_entry
-from tailrace.gateway.feed_standing import Check, FeedStanding
-from tailrace.gateway.followed_feed import page_size
-from tailrace.gateway.known import KnownFeed
-from tailrace.gateway.resume import After, Ahead, Fresh, Reset
-from tailrace.store.listening import PAGE, Listener
-from tailrace.store.row import Row
+from tailrace.contracts.catalog import CatalogFeed, Column
+from tailrace.gateway.catalog import KnownFeed
+from tailrace.gateway.frames.feed_frames import FeedFrames
+from tailrace.gateway.live.feeds.position import feed_entry
+from tailrace.gateway.live.feeds.state import Check, FeedStanding
+from tailrace.gateway.live.feeds.watched import page_size
+from tailrace.gateway.live.positions import After, Ahead, Fresh, Reset
+from tailrace.store.layout.row import Row
+from tailrace.store.read.listening import PAGE, Listener
 
 ENTRY = CatalogFeed(
     "notices", "notices", "id", 1, 2, (Column("client", "string"),), (), {}, hold=30.0, length=5, age=60.0

@@ -19,14 +19,14 @@ from hypothesis.stateful import (
 
 from feed_clients import Client, Errors, Link, offset_of
 from feed_store_model import FeedStoreModel
-from tailrace.catalog import APP_RECORD, Catalog, CatalogFeed, Column
-from tailrace.gateway import feed_subscription, followed_feed
-from tailrace.gateway.feed_hub import FeedHub
-from tailrace.gateway.feed_subscription import FeedSubscription
-from tailrace.gateway.known import Known
+from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, Column
+from tailrace.gateway.catalog import Known
+from tailrace.gateway.live import feeds
+from tailrace.gateway.live.feeds.registry import FeedHub
+from tailrace.gateway.live.feeds.subscription import FeedSubscription
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
-from tailrace.store.feeds import FeedPlace
+from tailrace.store.write.feeds import FeedPlace
 
 # What becomes of messages, and of calls to the store.
 fates = st.lists(st.sampled_from(["arrives", "arrives", "is lost"]), max_size=7)
@@ -250,9 +250,9 @@ class FeedSteps(RuleBasedStateMachine):
 def test_every_event_comes_once_and_in_order_or_the_client_is_told(
     monkeypatch: pytest.MonkeyPatch, examples: int
 ) -> None:
-    monkeypatch.setattr(followed_feed, "FIRST_PAGE", 2)
-    monkeypatch.setattr(feed_subscription, "FIRST_PAGE", 2)
-    monkeypatch.setattr(feed_subscription, "_WRITE", 1)
+    monkeypatch.setattr(feeds.watched, "FIRST_PAGE", 2)
+    monkeypatch.setattr(feeds.subscription, "FIRST_PAGE", 2)
+    monkeypatch.setattr(feeds.subscription, "_WRITE", 1)
     run_state_machine_as_test(
         FeedSteps,
         settings=settings(
@@ -264,7 +264,7 @@ def test_every_event_comes_once_and_in_order_or_the_client_is_told(
 def test_who_is_sent_what_is_kept_is_told_when_it_is_cut_before_all_of_it_was_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(feed_subscription, "_WRITE", 1)
+    monkeypatch.setattr(feeds.subscription, "_WRITE", 1)
     steps = FeedSteps()
     steps.declare(retain="always", live=0)
     steps.write([True, True, True], [])

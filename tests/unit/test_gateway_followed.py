@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_model import Parts, messages
-from tailrace.catalog import Column
-from tailrace.gateway.followed import Followed
-from tailrace.gateway.key_subscription import KeySubscription
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.resume import After, Fresh, Reset
-from tailrace.gateway.wire import Framing, Wire
-from tailrace.store.reader import Held
-from tailrace.store.row import Row
+from tailrace.contracts.catalog import Column
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.connection.wire import Framing, Wire
+from tailrace.gateway.live.keys.subscription import KeySubscription
+from tailrace.gateway.live.keys.watched import Followed
+from tailrace.gateway.live.positions import After, Fresh, Reset
+from tailrace.store.layout.row import Row
+from tailrace.store.read.reader import Held
 
 KEY = b"362"
 VIEW = KnownView("averages", "0123abcd", 1, 1, (Column("movie_id", "bigint"),))

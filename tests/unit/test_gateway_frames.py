@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_model import messages
-from tailrace.catalog import Column
-from tailrace.gateway.endings import SHUTDOWN
-from tailrace.gateway.frames import Frames, chunk, close, progress, with_id
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.messages import message
-from tailrace.gateway.socket_frames import SocketFrames
-from tailrace.position import Position
-from tailrace.store.row import Row
+from tailrace.contracts.catalog import Column
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.connection.close_reasons import SHUTDOWN
+from tailrace.gateway.frames.key_messages import SocketFrames
+from tailrace.gateway.frames.sse import Frames, chunk, close, progress, with_id
+from tailrace.gateway.frames.websocket import message
+from tailrace.store.layout.row import Row
 
 VIEW = KnownView("averages", "0123abcd", 3, 4, (Column("movie_id", "bigint"),))
 KEY = b"362"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tailrace.catalog import APP_RECORD, Catalog, CatalogTopic, CatalogView, Column
-from tailrace.gateway.known import Known
+from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogTopic, CatalogView, Column
+from tailrace.gateway.catalog import Known
 
 KEY = (Column("movie_id", "bigint"),)
 AVERAGES = CatalogView(

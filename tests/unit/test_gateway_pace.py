@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.gateway.pace import Pace
+from tailrace.gateway.connection.pace import Pace
 
 
 def test_a_row_that_comes_alone_never_waits() -> None:

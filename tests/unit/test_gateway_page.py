@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.gateway.page import Place, digests, key_number
-from tailrace.store.page_keys import PageKey
+from tailrace.gateway.http.listings.page import Place, digests, key_number
+from tailrace.store.read.page_keys import PageKey
 
 KEY = PageKey(20_000, b"k" * 32)
 PLACE = Place(3, {0: 17, 1: -1}, {0: 5}, 1, True, 2**63, "ab12cd34", digests([b"a", b"b"]))

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.catalog import Catalog, CatalogView, Column, Progress
-from tailrace.gateway.endings import SHUTDOWN
-from tailrace.gateway.hub import Hub
-from tailrace.gateway.known import Known, KnownView
-from tailrace.gateway.lookup import etag, matches
+from tailrace.contracts.catalog import Catalog, CatalogView, Column, Progress
+from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.connection.close_reasons import SHUTDOWN
+from tailrace.gateway.connection.wire import Framing, Wire
+from tailrace.gateway.http.lookup import etag, matches
+from tailrace.gateway.http.paths import decoded
+from tailrace.gateway.live.keys.reads import Reads
+from tailrace.gateway.live.keys.registry import Hub
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.reads import Reads
-from tailrace.gateway.wire import Framing, Wire
-from tailrace.store.reader import Held
-from tailrace.store.row import Row
+from tailrace.store.layout.row import Row
+from tailrace.store.read.reader import Held
 
 KEY = (Column("movie_id", "bigint"),)
 VIEW = KnownView("averages", "0123abcd", 1, 1, KEY)

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from query_model import ModelClient, ModelGateway, ModelStore
-from tailrace.gateway.query_upkeep import find_lost
-from tailrace.gateway.wire import Framing
+from tailrace.gateway.connection.wire import Framing
+from tailrace.gateway.live.queries.upkeep import find_lost
 
 PARTITIONS = 2
 KEYS = [b"a", b"b", b"c", b"d", b"e"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.gateway.query_course import Course, Verdict
-from tailrace.store.message import GONE, READY, ROW, Event, Message
+from tailrace.gateway.live.queries.state import Course, Verdict
+from tailrace.store.layout.message import GONE, READY, ROW, Event, Message
 
 
 def message(

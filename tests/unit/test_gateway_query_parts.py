@@ -9,17 +9,17 @@ import pytest
 
 from gateway_model import messages
 from tailrace.access.limits import Limits
-from tailrace.catalog import Column
-from tailrace.commands import Stream
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.predicates import Predicates
+from tailrace.contracts.catalog import Column
+from tailrace.contracts.commands import Stream
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.frames.query_frames import QueryFrames
+from tailrace.gateway.frames.update import Update
+from tailrace.gateway.http.streams import Changes, changed
+from tailrace.gateway.live.positions import Fresh, Later, Reset
+from tailrace.gateway.live.predicates import Predicates
+from tailrace.gateway.live.queries.position import Since, query_entry
+from tailrace.gateway.live.queries.recent import Recent
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.query_entry import Since, query_entry
-from tailrace.gateway.query_frames import QueryFrames
-from tailrace.gateway.recent import Recent
-from tailrace.gateway.resume import Fresh, Later, Reset
-from tailrace.gateway.streams import Changes, changed
-from tailrace.gateway.update import Update
 
 VIEW = KnownView("v", "4be1a27c", 2, 2, (Column("k", "bigint"),), (Column("k", "bigint"), Column("s", "string")))
 FRAMES = QueryFrames(VIEW, "5f0e61c2a9d3b417")

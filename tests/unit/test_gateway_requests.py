@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.gateway.requests import (
+from tailrace.gateway.live.requests import (
     Auth,
     FollowFeed,
     FollowKeys,

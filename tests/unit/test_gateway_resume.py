@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.catalog import Column
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.resume import After, Ahead, Fresh, Later, Reset, entry, rebuilt, too_far_ahead
+from tailrace.contracts.catalog import Column
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.live.positions import After, Ahead, Fresh, Later, Reset, entry, rebuilt, too_far_ahead
 
 VIEW = KnownView("averages", "0123abcd", 2, 4, (Column("movie_id", "bigint"),))
 

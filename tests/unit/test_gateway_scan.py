@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.catalog import Column
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.page import Place
-from tailrace.gateway.resume import Ahead, Later, Reset
-from tailrace.gateway.scan import Found, Moved, choose, scan
-from tailrace.gateway.since import Since, since
-from tailrace.store.row import Row
-from tailrace.store.scanning import Batch
-from tailrace.store.stored import Stored
+from tailrace.contracts.catalog import Column
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.http.listings.page import Place
+from tailrace.gateway.http.listings.scan import Found, Moved, choose, scan
+from tailrace.gateway.http.listings.since import Since, since
+from tailrace.gateway.live.positions import Ahead, Later, Reset
+from tailrace.store.layout.row import Row
+from tailrace.store.layout.stored import Stored
+from tailrace.store.read.scanning import Batch
 
 VIEW = KnownView("orders", "0123abcd", 1, 2, (Column("id", "bigint"),))
 

@@ -9,9 +9,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tailrace.catalog import Column
-from tailrace.gateway import json_spans, samples
-from tailrace.gateway.spark_types import mismatches, read, row_schema, schema
+from tailrace.contracts.catalog import Column
+from tailrace.gateway.ingest import json_spans
+from tailrace.types import samples
+from tailrace.types.spark_types import mismatches, read, row_schema, schema
 
 GOOD: list[tuple[str, Any]] = [
     ("bigint", 2**63 - 1),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.gateway.standing import Standing
-from tailrace.store.reader import Held
-from tailrace.store.row import Row
+from tailrace.gateway.live.keys.state import Standing
+from tailrace.store.layout.row import Row
+from tailrace.store.read.reader import Held
 
 
 def row(version: int, offset: int, value: bytes | None = b"{}", generation: int = 1) -> Row:

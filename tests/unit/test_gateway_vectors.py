@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tailrace.gateway.course import Course
+from tailrace.gateway.live.keys.progress import Course
 from vector_world import KEYS, VIEW, Client, World
 
 key, number = st.integers(0, len(KEYS) - 1), st.integers(0, 3)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tailrace.catalog import Column, Progress
-from tailrace.gateway.at_least import SourceRecord, behind, by_version, reached
-from tailrace.gateway.known import Known, KnownView
-from tailrace.gateway.prefer import wait_seconds
+from tailrace.contracts.catalog import Column, Progress
+from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.http.at_least import SourceRecord, behind, by_version, reached
+from tailrace.gateway.http.prefer import wait_seconds
+from tailrace.gateway.http.waits import ClientGone, Waits, while_connected
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.waits import ClientGone, Waits, while_connected
-from tailrace.store.reader import Held
-from tailrace.store.row import Row
+from tailrace.store.layout.row import Row
+from tailrace.store.read.reader import Held
 
 VIEW = KnownView("latest", "0123abcd", 2, 1, (Column("id", "string"),), sources=("ratings",), by_offset=True)
 

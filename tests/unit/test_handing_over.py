@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.catalog import CatalogView, Column
-from tailrace.materializer.open_partition import OpenPartition
+from tailrace.contracts.catalog import CatalogView, Column
+from tailrace.materializer.views.open_partition import OpenPartition
 
 
 def opened(stored: int, since: dict[str, int]) -> OpenPartition:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from poisoning import DEEP, GARBAGE, damaged
-from tailrace.catalog import (
+from tailrace.contracts.catalog import (
     APP_RECORD,
     PROGRESS_RECORDS,
     Catalog,
@@ -21,14 +21,14 @@ from tailrace.catalog import (
     Column,
     Progress,
 )
-from tailrace.commands import Command, NotACommand, Stream, decode_command
+from tailrace.contracts.commands import Command, NotACommand, Stream, decode_command
+from tailrace.contracts.freshness import Report
+from tailrace.contracts.key_changes import KeyChanges
+from tailrace.contracts.requests import Request, request_for
 from tailrace.errors import NewerFormat, TailraceError
-from tailrace.freshness import Report
-from tailrace.gateway.known import Known, KnownView
-from tailrace.key_changes import KeyChanges
-from tailrace.materializer.live_queries import LiveQueries, ViewQueries
-from tailrace.pipeline.past import Past
-from tailrace.requests import Request, request_for
+from tailrace.gateway.catalog import Known, KnownView
+from tailrace.materializer.queries.live_queries import LiveQueries, ViewQueries
+from tailrace.pipeline.lifecycle.past import Past
 
 COLUMNS = (Column("k", "string"), Column("n", "decimal(38,2)"), Column("s", "string"))
 VIEW = CatalogView(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.pipeline.session import ended
+from tailrace.pipeline.spark.session import ended
 
 
 def test_a_jvm_whose_memory_was_full_is_told_with_the_setting_for_more() -> None:

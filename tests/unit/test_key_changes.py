@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace import key_changes
-from tailrace.commands import Command, NotACommand, Stream, decode_command
-from tailrace.gateway.stream_entry import stream_entry
-from tailrace.key_changes import KeyChanges
-from tailrace.position import Position
+from tailrace.contracts import key_changes
+from tailrace.contracts.commands import Command, NotACommand, Stream, decode_command
+from tailrace.contracts.key_changes import KeyChanges
+from tailrace.contracts.position import Position
+from tailrace.gateway.live.streams.position import stream_entry
 
 sets = st.lists(st.frozensets(st.sampled_from("abcde")).map(sorted).map(tuple), min_size=1, max_size=8)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tailrace.catalog import Column
-from tailrace.commands import Stream
-from tailrace.materializer.live_queries import LiveQueries
+from tailrace.contracts.catalog import Column
+from tailrace.contracts.commands import Stream
+from tailrace.materializer.queries.live_queries import LiveQueries
 from tailrace.queries import parse
 
 COLUMNS = (Column("n", "bigint"), Column("s", "string"))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.declarations.loading import app_name, load_app
 from tailrace.errors import LoadingError
-from tailrace.loading import app_name, load_app
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace import App
-from tailrace.pipeline.memory import Memory, granted, heap_is_chosen, least_heap, needed, of_machine, too_little
+from tailrace.pipeline.spark.memory import Memory, granted, heap_is_chosen, least_heap, needed, of_machine, too_little
 
 MB = 1024 * 1024
 

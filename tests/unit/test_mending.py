@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.materializer.mending import again, covered
-from tailrace.record import Change
+from tailrace.contracts.record import Change
+from tailrace.materializer.views.compaction import again, covered
 
 
 def change(version: int, offset: int, value: bytes | None = b"{}", generation: int = 1) -> Change:

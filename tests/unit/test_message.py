@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.record import MAX_NUMBER
-from tailrace.store.message import GONE, READY, ROW, Event, Message, unpack_message
+from tailrace.contracts.record import MAX_NUMBER
+from tailrace.store.layout.message import GONE, READY, ROW, Event, Message, unpack_message
 
 numbers = st.integers(0, MAX_NUMBER)
 events = st.builds(

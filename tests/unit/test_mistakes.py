@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tailrace import App, Table, Topic
-from tailrace.checking import find_mistakes
-from tailrace.mistakes import Mistake
+from tailrace.declarations.checks import find_mistakes
+from tailrace.declarations.mistakes import Mistake
 
 
 def movies() -> App:

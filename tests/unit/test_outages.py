@@ -8,7 +8,7 @@ import pytest
 import redis
 from redis._parsers.base import BaseParser
 
-from tailrace.store.outages import CODES, unavailable
+from tailrace.store.connection.outages import CODES, unavailable
 
 
 def answer(text: str) -> Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.partitions import murmur2, partition_of
+from tailrace.contracts.partitions import murmur2, partition_of
 
 
 # From Kafka's own UtilsTest, as signed 32-bit numbers.

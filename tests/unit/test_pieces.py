@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.materializer.pieces import pieces
-from tailrace.record import Change
+from tailrace.contracts.record import Change
+from tailrace.materializer.queries.pieces import pieces
 
 
 def change(key: bytes, offset: int) -> Change:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.position import Position, lineage
+from tailrace.contracts.position import Position, lineage
 
 positions = st.builds(
     Position,

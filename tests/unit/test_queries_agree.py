@@ -13,7 +13,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from querying import COLUMNS, NOW, Sql, clocks, conditions, rows, same
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 from tailrace.queries import Predicate, QueryError, QueryIndex, parse
 
 _DATABASE = sqlite3.connect(":memory:")

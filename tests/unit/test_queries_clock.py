@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from querying import iso
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 from tailrace.queries import parse
 
 NOW = 1_790_000_000_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 from tailrace.queries import limits, parse
 
 PAGE = (Path(__file__).parents[2] / "docs/queries.md").read_text()

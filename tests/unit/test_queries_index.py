@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 from tailrace.queries import Predicate, QueryIndex, parse
 
 COLUMNS = (

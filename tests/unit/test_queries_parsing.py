@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from querying import COLUMNS as RANDOM_COLUMNS
 from querying import Sql, conditions
-from tailrace.catalog import Column
-from tailrace.queries import Predicate, QueryError, parse, syntax
+from tailrace.contracts.catalog import Column
+from tailrace.queries import Predicate, QueryError, parse
 from tailrace.queries.limits import MAX_COST, MAX_LIST, MAX_PATTERN, MAX_TEXT
+from tailrace.queries.parser import syntax
 
 COLUMNS = (
     Column("order_id", "bigint"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 from tailrace.queries import parse, row_decoder
 from tailrace.queries.pattern import read_pattern
 

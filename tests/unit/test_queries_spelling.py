@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 from tailrace.queries import QueryError, parse
 
 COLUMNS = (

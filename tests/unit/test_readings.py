@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace import App, Feed, Topic, View
-from tailrace.pipeline.reading import looks_at_headers, readings
+from tailrace.pipeline.source.reading import looks_at_headers, readings
 
 Declared = Callable[[App, Topic], View | Feed]
 

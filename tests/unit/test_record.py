@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.record import Change, NotAChange, decode_change
+from tailrace.contracts.record import Change, NotAChange, decode_change
 
 HEADERS: list[tuple[str, bytes | None]] = [("g", b"2"), ("v", b"9223372036854775806"), ("t", b"1700000000000")]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.errors import SettingError
 from tailrace.settings import Settings
-from tailrace.store.address import Address, NotAnAddress
+from tailrace.store.connection.address import Address, NotAnAddress
 
 
 def test_one_server_is_opened_with_the_url_as_it_was_given() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.pipeline.backlog import backlog, lost, reached, waiting
-from tailrace.pipeline.replays import STEP, Replays, raised
+from tailrace.pipeline.lifecycle.backlog import backlog, lost, reached, waiting
+from tailrace.pipeline.lifecycle.replays import STEP, Replays, raised
 
 HOUR = 3_600_000
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tailrace.errors import SettingError
-from tailrace.resets import Target, check_target, moment, starts
+from tailrace.operations.resets import Target, check_target, moment, starts
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 BOUNDS = {"ratings": {0: (10, 100), 1: (0, 50)}}

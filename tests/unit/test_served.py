@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.pipeline.backlog import backlog
-from tailrace.served import after, can_be_estimated, counted_until, ends_at, estimated
+from tailrace.operations.served import after, can_be_estimated, counted_until, ends_at, estimated
+from tailrace.pipeline.lifecycle.backlog import backlog
 
 
 def test_a_live_view_that_has_served_everything_is_not_behind() -> None:

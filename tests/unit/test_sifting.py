@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.materializer.sifting import NotKept, passed
-from tailrace.store.feeds import Taken
-from tailrace.store.writer import Applied, Moved, Rejected
+from tailrace.materializer.poison_search import NotKept, passed
+from tailrace.store.write.feeds import Taken
+from tailrace.store.write.writer import Applied, Moved, Rejected
 
 
 def test_what_redis_answers_to_the_position_after_a_record_counts() -> None:

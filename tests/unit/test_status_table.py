@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tailrace import App
-from tailrace.freshness import Delay
-from tailrace.pipeline.definitions import definition
-from tailrace.status import ViewStatus, remembered
-from tailrace.status_table import footnotes, view_rows
-from tailrace.store_status import StoredPartition
+from tailrace.contracts.freshness import Delay
+from tailrace.operations.status import ViewStatus, remembered
+from tailrace.operations.status_table import footnotes, view_rows
+from tailrace.operations.store_status import StoredPartition
+from tailrace.pipeline.analysis.definitions import definition
 
 STORE = [StoredPartition(0, 4, 5, 0)]
 

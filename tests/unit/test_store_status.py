@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tailrace.store.stored import Stored
-from tailrace.store_status import StoredPartition, partitions, summary
+from tailrace.operations.store_status import StoredPartition, partitions, summary
+from tailrace.store.layout.stored import Stored
 
 
 def test_a_partition_is_behind_by_what_comes_after_its_offset() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.materializer.timers import Timers
+from tailrace.materializer.queries.timers import Timers
 
 keys = st.sampled_from([b"a", b"b", b"c"])
 times = st.integers(0, 20)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from redis.crc import key_slot
 
-from tailrace.store.address import Address, Node
-from tailrace.store.keys import partition_keys
-from tailrace.store.topology import SLOTS, Topology, slot_of
+from tailrace.store.connection.address import Address, Node
+from tailrace.store.connection.topology import SLOTS, Topology, slot_of
+from tailrace.store.layout.keys import partition_keys
 
 
 def sentinels(count: int = 3) -> Topology:

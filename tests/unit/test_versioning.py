@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tailrace import App
-from tailrace.pipeline.plan import versioning
-from tailrace.pipeline.reading import readings
-from tailrace.views import View
+from tailrace.declarations.views import View
+from tailrace.pipeline.source.reading import readings
+from tailrace.pipeline.view.plan import versioning
 
 
 def _declared() -> dict[str, View]:

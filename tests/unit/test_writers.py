@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.avro.writer_safety import unusable
 from tailrace.errors import SchemaRefused, Unreachable
-from tailrace.pipeline.writers import MOST_MISSING, Writers
+from tailrace.pipeline.source.writer_schemas import MOST_MISSING, Writers
 
 LONG = '"long"'
 NODE = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 
 from tailrace.access.filters import literal
 from tailrace.access.patterns import KeyPattern, Pattern, cells
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 from tailrace.queries.kinds import Kind, read_type
 
 # A whole number as a row writes it: one text for each.

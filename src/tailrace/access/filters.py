@@ -27,10 +27,11 @@ from tailrace.access.templates import (
     text_value,
     values,
 )
-from tailrace.catalog import Column
-from tailrace.queries import Predicate, QueryError, parse, tokens
-from tailrace.queries.conditions import every
+from tailrace.contracts.catalog import Column
+from tailrace.queries import Predicate, QueryError, parse
 from tailrace.queries.limits import MAX_COST
+from tailrace.queries.parser import tokens
+from tailrace.queries.parser.conditions import every
 
 # Stands for a claim where a template is checked; it is of the private use area, which no query needs.
 _MARK = "\ue000"

@@ -9,7 +9,7 @@ from typing import Any
 from fastavro import parse_schema, schemaless_writer
 from fastavro.schema import SchemaParseException, UnknownType
 
-from tailrace.avro.types import AvroType, Unwritable, read
+from tailrace.types.avro_types import AvroType, Unwritable, read
 
 # What the bytes depend on. Without logical types and defaults, what is written is what was given.
 _KEPT = ("type", "name", "namespace", "items", "values", "symbols", "size", "fields")

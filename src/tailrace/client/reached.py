@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.position import Position
+from tailrace.contracts.position import Position
 
 
 class Reached:

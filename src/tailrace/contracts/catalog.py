@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
+from tailrace.contracts.position import lineage
+from tailrace.contracts.typed import check, fits, read_object
 from tailrace.errors import CatalogError, NewerFormat
-from tailrace.position import lineage
-from tailrace.typed import check, fits, read_object
 
 FORMAT = 1
 APP_RECORD = "app"

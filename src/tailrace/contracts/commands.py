@@ -14,8 +14,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tailrace.key_changes import KeyChanges, decode_changes
-from tailrace.typed import check
+from tailrace.contracts.key_changes import KeyChanges, decode_changes
+from tailrace.contracts.typed import check
 
 FORMAT = 1
 COMMANDS = ("open", "begin", "add", "remove", "refresh")

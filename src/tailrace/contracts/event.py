@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tailrace.record import NotAChange, number, too_long
+from tailrace.contracts.record import NotAChange, number, too_long
 
 _LONGEST_SOURCE = 40
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from tailrace.typed import check, read_object
+from tailrace.contracts.typed import check, read_object
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from types import MappingProxyType
 
-from tailrace.place import Place, calling_place
-from tailrace.topics import Table, Topic
-from tailrace.views import (
+from tailrace.declarations.place import Place, calling_place
+from tailrace.declarations.topics import Table, Topic
+from tailrace.declarations.views import (
     AGGREGATE,
     AHEAD,
     FEED_AGE,

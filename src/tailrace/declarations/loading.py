@@ -7,7 +7,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from tailrace.app import App
+from tailrace.declarations.app import App
 from tailrace.errors import LoadingError
 
 

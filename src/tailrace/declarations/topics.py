@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tailrace.place import Place, calling_place
+from tailrace.declarations.place import Place, calling_place
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tailrace.place import Place, calling_place
-from tailrace.topics import Step, Table, Topic, Where, WithColumns
+from tailrace.declarations.place import Place, calling_place
+from tailrace.declarations.topics import Step, Table, Topic, Where, WithColumns
 
 # Name → Spark SQL, or a function that gives name → PySpark column and is called in the pipeline process.
 Columns = Mapping[str, str] | Callable[[], Mapping[str, Any]]

@@ -22,8 +22,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 
-from tailrace.app import App
-from tailrace.checking import find_mistakes
+from tailrace.declarations.app import App
+from tailrace.declarations.checks import find_mistakes
+from tailrace.declarations.loading import load_app
 from tailrace.dev.broker import Broker
 from tailrace.dev.data import Data, opened
 from tailrace.dev.jars import ensure
@@ -35,9 +36,8 @@ from tailrace.dev.redis_server import RedisServer
 from tailrace.dev.screen import Screen
 from tailrace.dev.welcome import Welcome
 from tailrace.errors import DeclarationError, PartDied, SettingError
-from tailrace.loading import load_app
 from tailrace.settings import TABLE, Settings
-from tailrace.store.keys import default_prefix
+from tailrace.store.layout.keys import default_prefix
 
 SLOW = 60.0
 # A part that has not become ready has nothing to bring in order; Spark can't be interrupted while it starts.

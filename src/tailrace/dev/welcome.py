@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-from tailrace.app import App
+from tailrace.declarations.app import App
 from tailrace.dev.data import Data
 from tailrace.dev.screen import Screen
-from tailrace.store.writer import Unavailable, Writer
+from tailrace.store.write.writer import Unavailable, Writer
 
 PATIENCE = 15.0
 

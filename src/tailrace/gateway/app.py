@@ -14,23 +14,13 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from tailrace import __version__
-from tailrace.gateway import (
-    browser_client,
-    documents,
-    examples,
-    feeds,
-    follow_query,
-    following,
-    listings,
-    sockets,
-    streams,
-    tickets,
-    topics,
-    views,
-)
+from tailrace.gateway.apidocs import documents, examples
 from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.health import readiness
+from tailrace.gateway.http import browser_client, feeds, follow, follow_query, sockets, streams, tickets, views
+from tailrace.gateway.http.listings import listing_routes
+from tailrace.gateway.ingest import topics
 from tailrace.gateway.problems import answer_in_json
-from tailrace.gateway.readiness import readiness
 
 _DESCRIPTION = """
 Live views of Kafka topics: look a row up, or follow it.
@@ -78,12 +68,12 @@ def application(gateway: Gateway, opened: frozenset[str] = frozenset()) -> FastA
         lifespan=lifespan,
     )
     answer_in_json(app)
-    following.register(gateway)
+    follow.register(gateway)
     feeds.register(gateway)
     follow_query.register(gateway)
     streams.register(gateway)
-    app.include_router(following.router(gateway))
-    app.include_router(listings.router(gateway))
+    app.include_router(follow.router(gateway))
+    app.include_router(listing_routes.router(gateway))
     app.include_router(views.router(gateway))
     app.include_router(feeds.router(gateway))
     app.include_router(streams.router(gateway))

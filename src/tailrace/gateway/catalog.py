@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tailrace.catalog import (
+from tailrace.contracts.catalog import (
     APP_RECORD,
     PROGRESS_RECORDS,
     Catalog,
@@ -19,8 +19,8 @@ from tailrace.catalog import (
     Column,
     Progress,
 )
-from tailrace.partitions import partition_of
-from tailrace.store.feeds import FeedPlace
+from tailrace.contracts.partitions import partition_of
+from tailrace.store.write.feeds import FeedPlace
 
 log = logging.getLogger(__name__)
 

@@ -12,43 +12,43 @@ from uuid import uuid4
 
 from tailrace.access.limits import Limits
 from tailrace.access.revoked import Revoked
-from tailrace.commands import commands_topic
-from tailrace.gateway.access_hook import Access, Identity
-from tailrace.gateway.budgets import Budgets, bytes_of, name_of
-from tailrace.gateway.commanding import Commanding
-from tailrace.gateway.doorway import Doorway
-from tailrace.gateway.event_schemas import EventSchemas
-from tailrace.gateway.feed_hub import FeedHub
-from tailrace.gateway.held_streams import HeldStreams
-from tailrace.gateway.hub import SLOTS, Hub
-from tailrace.gateway.joining import Joining
-from tailrace.gateway.kept_streams import KeptStreams
-from tailrace.gateway.known import Known
+from tailrace.contracts.commands import commands_topic
+from tailrace.gateway.catalog import Known
+from tailrace.gateway.connection.doorway import Doorway
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.guard.access import Access, Identity
+from tailrace.gateway.guard.budgets import Budgets, bytes_of, name_of
+from tailrace.gateway.guard.presence import Presence, Revoking
+from tailrace.gateway.http.waits import Waits
+from tailrace.gateway.ingest.schemas import EventSchemas
+from tailrace.gateway.live.feeds.registry import FeedHub
+from tailrace.gateway.live.keys.reads import Reads
+from tailrace.gateway.live.keys.registry import SLOTS, Hub
+from tailrace.gateway.live.keys.snapshot import Joining
+from tailrace.gateway.live.keys.sweep import Sweep
+from tailrace.gateway.live.predicates import Predicates
+from tailrace.gateway.live.queries.registry import Queries
+from tailrace.gateway.live.queries.snapshot import QueryJoining
+from tailrace.gateway.live.requests import Follow, FollowFeed, FollowKeys, FollowQuery, FollowStream
+from tailrace.gateway.live.streams.commands import Commanding
+from tailrace.gateway.live.streams.connected import HeldStreams
+from tailrace.gateway.live.streams.directory import KeptStreams
+from tailrace.gateway.live.streams.subscription import StreamSubscription
+from tailrace.gateway.live.subscription import Subscription
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.predicates import Predicates
-from tailrace.gateway.presence import Presence, Revoking
 from tailrace.gateway.problems import Problem, check_keys
-from tailrace.gateway.queries import Queries
-from tailrace.gateway.query_joining import QueryJoining
-from tailrace.gateway.reads import Reads
-from tailrace.gateway.requests import Follow, FollowFeed, FollowKeys, FollowQuery, FollowStream
-from tailrace.gateway.stream_subscription import StreamSubscription
-from tailrace.gateway.subscription import Subscription
-from tailrace.gateway.sweep import Sweep
 from tailrace.gateway.timing import Timing
-from tailrace.gateway.waits import Waits
-from tailrace.gateway.wire import Wire
 from tailrace.kafka.async_delivery import AsyncDelivery
 from tailrace.kafka.async_writer import AsyncWriter
 from tailrace.kafka.commands_topic import CommandsReader
 from tailrace.kafka.ends import Ends
-from tailrace.store.channels import Channels
-from tailrace.store.listening import Listening
-from tailrace.store.matches import Matches
-from tailrace.store.page_keys import PageKeys
-from tailrace.store.reader import Reader, Unavailable
-from tailrace.store.revocations import Revocations
-from tailrace.store.streams import Streams
+from tailrace.store.read.channels import Channels
+from tailrace.store.read.listening import Listening
+from tailrace.store.read.matches import Matches
+from tailrace.store.read.page_keys import PageKeys
+from tailrace.store.read.reader import Reader, Unavailable
+from tailrace.store.read.revocations import Revocations
+from tailrace.store.read.streams import Streams
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tailrace.catalog import Progress
-from tailrace.freshness import Freshness, Report, freshness, why_stale
+from tailrace.contracts.catalog import Progress
+from tailrace.contracts.freshness import Freshness, Report, freshness, why_stale
+from tailrace.gateway.catalog import Known
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.known import Known
-from tailrace.store.reader import Unavailable
+from tailrace.store.read.reader import Unavailable
 
 _UNKNOWN = Progress("", 0, -1, 0)
 

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tailrace.gateway.known import Known
-from tailrace.store.stored import Stored
+from tailrace.gateway.catalog import Known
+from tailrace.store.layout.stored import Stored
 
 _SURFACES = ("sse", "ws")
 # What is written to clients: frames, and on a WebSocket the answers to what the client says.

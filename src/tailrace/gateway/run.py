@@ -9,16 +9,16 @@ from tailrace.access.addresses import is_loopback, read_networks
 from tailrace.access.configuration import read_limits, read_tokens
 from tailrace.access.origins import read_origins
 from tailrace.errors import SettingError
-from tailrace.gateway.event_schemas import EventSchemas
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.granting import Granting
-from tailrace.gateway.guard import Door
+from tailrace.gateway.guard.authorizer import Granting
+from tailrace.gateway.guard.guard import Door
+from tailrace.gateway.ingest.schemas import EventSchemas
 from tailrace.gateway.server import GatewayServer
 from tailrace.gateway.timing import Timing
 from tailrace.settings import Settings
-from tailrace.store.keys import default_prefix
-from tailrace.store.restricted import Restricted
-from tailrace.store.tickets import Tickets
+from tailrace.store.layout.keys import default_prefix
+from tailrace.store.read.restricted import Restricted
+from tailrace.store.read.tickets import Tickets
 
 log = logging.getLogger(__name__)
 

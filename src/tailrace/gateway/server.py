@@ -13,12 +13,12 @@ from typing import cast
 
 import uvicorn
 
-from tailrace.gateway.application import application
+from tailrace.gateway.app import application
+from tailrace.gateway.connection.http import LendingProtocol
+from tailrace.gateway.connection.websocket import SocketProtocol
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.guard import Door, Guard
-from tailrace.gateway.paths import RawPaths
-from tailrace.gateway.protocol import LendingProtocol
-from tailrace.gateway.socket_protocol import SocketProtocol
+from tailrace.gateway.guard.guard import Door, Guard
+from tailrace.gateway.http.paths import RawPaths
 
 _DOOR = Door()
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.store.listening import LEASE
+from tailrace.store.read.listening import LEASE
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailrace.gateway.known import Known
+from tailrace.gateway.catalog import Known
 from tailrace.gateway.problems import Problem, unavailable
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tailrace.contracts.record import Change
 from tailrace.errors import Unreachable
 from tailrace.kafka.changelogs import Partition
 from tailrace.kafka.delivery import Delivery, Outgoing
-from tailrace.record import Change
 
 
 class Additions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tailrace.catalog import APP_RECORD, Catalog, catalog_topic
+from tailrace.contracts.catalog import APP_RECORD, Catalog, catalog_topic
 from tailrace.errors import NewerFormat
 from tailrace.kafka.one_partition import OnePartitionReader, OnePartitionWriter
 from tailrace.kafka.topics import Topics

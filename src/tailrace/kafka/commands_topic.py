@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.commands import Command, commands_topic
+from tailrace.contracts.commands import Command, commands_topic
 from tailrace.kafka.one_partition import OnePartitionReader, OnePartitionWriter
 
 # Each distinct query is parsed when its command is read: so few that live changes are not held up.

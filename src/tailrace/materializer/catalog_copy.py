@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from tailrace.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Progress
+from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Progress
 from tailrace.errors import NewerFormat
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.materializer.counters import Counters
-from tailrace.store.writer import Writer
+from tailrace.store.write.writer import Writer
 
 log = logging.getLogger(__name__)
 

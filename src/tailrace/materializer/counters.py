@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tailrace.freshness import freshness
+from tailrace.contracts.freshness import freshness
 from tailrace.materializer.delays import Delays
 
 

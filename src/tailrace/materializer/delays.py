@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tailrace.freshness import Report, delay_class
-from tailrace.record import Change
-from tailrace.store.packed import Packed
-from tailrace.store.packed_events import PackedEvents
+from tailrace.contracts.freshness import Report, delay_class
+from tailrace.contracts.record import Change
+from tailrace.store.layout.packed import Packed
+from tailrace.store.layout.packed_events import PackedEvents
 
 # The last minute is so many slots of so many seconds, and the one that has begun.
 _SLOTS = 12

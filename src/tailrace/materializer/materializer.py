@@ -27,21 +27,21 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tailrace.catalog import Catalog, CatalogView
+from tailrace.contracts.catalog import Catalog, CatalogView
 from tailrace.kafka.changelogs import Changelogs, Partition
-from tailrace.materializer.applying import Applying
-from tailrace.materializer.as_of import unusable
 from tailrace.materializer.catalog_copy import CatalogCopy
-from tailrace.materializer.completing import Completing, milliseconds
 from tailrace.materializer.counters import Counters
-from tailrace.materializer.followed_feeds import GRACE, FollowedFeeds
-from tailrace.materializer.letters import Letters
-from tailrace.materializer.matching import Matching
-from tailrace.materializer.open_partition import OpenPartition
-from tailrace.materializer.reporting import Reporting
-from tailrace.materializer.resting import Resting
-from tailrace.materializer.upkeep import Upkeep
-from tailrace.store.writer import Moved, Unavailable, Writer
+from tailrace.materializer.dead_letters import Letters
+from tailrace.materializer.feeds.feeds import GRACE, FollowedFeeds
+from tailrace.materializer.queries.matcher import Matching
+from tailrace.materializer.reports import Reporting
+from tailrace.materializer.rest import Resting
+from tailrace.materializer.views.as_of import unusable
+from tailrace.materializer.views.completeness import Completing, milliseconds
+from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.materializer.views.upkeep import Upkeep
+from tailrace.materializer.views.view_writer import Applying
+from tailrace.store.write.writer import Moved, Unavailable, Writer
 
 log = logging.getLogger(__name__)
 

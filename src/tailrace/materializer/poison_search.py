@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from tailrace.kafka.changelogs import Message, Partition
-from tailrace.materializer.batch import RawRecord
-from tailrace.materializer.letters import Lettered, Letters
-from tailrace.store.writer import Moved, Rejected, Unavailable, hung_up
+from tailrace.materializer.dead_letters import Lettered, Letters
+from tailrace.materializer.views.batch import RawRecord
+from tailrace.store.write.writer import Moved, Rejected, Unavailable, hung_up
 
 log = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 from uuid import uuid4
 
-from tailrace.freshness import Report, freshness, why_stale
+from tailrace.contracts.freshness import Report, freshness, why_stale
 from tailrace.kafka.changelogs import Partition
-from tailrace.materializer.completing import milliseconds
 from tailrace.materializer.delays import Delays
-from tailrace.store.reports import Reports
-from tailrace.store.writer import Unavailable, Writer
+from tailrace.materializer.views.completeness import milliseconds
+from tailrace.store.write.reports import Reports
+from tailrace.store.write.writer import Unavailable, Writer
 
 log = logging.getLogger(__name__)
 

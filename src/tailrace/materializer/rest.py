@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from tailrace.kafka.changelogs import Partition
 from tailrace.materializer.counters import Counters
-from tailrace.store.writer import Unavailable
+from tailrace.store.write.writer import Unavailable
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import gc
 import logging
 import sys
 
-from tailrace.catalog import catalog_topic
+from tailrace.contracts.catalog import catalog_topic
 from tailrace.health import HealthServer
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.catalog_topic import CatalogReader
@@ -16,15 +16,15 @@ from tailrace.kafka.dead_letters import DeadLetters
 from tailrace.logs import without_password
 from tailrace.materializer.catalog_copy import CatalogCopy
 from tailrace.materializer.counters import Counters
-from tailrace.materializer.letters import Letters
-from tailrace.materializer.matching import Matching
+from tailrace.materializer.dead_letters import Letters
 from tailrace.materializer.materializer import Materializer
-from tailrace.materializer.upkeep import Upkeep
+from tailrace.materializer.queries.matcher import Matching
+from tailrace.materializer.views.upkeep import Upkeep
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
-from tailrace.store.keys import default_prefix
-from tailrace.store.match_writer import MatchWriter
-from tailrace.store.writer import Writer
+from tailrace.store.layout.keys import default_prefix
+from tailrace.store.write.match_writer import MatchWriter
+from tailrace.store.write.writer import Writer
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from tailrace.kafka.changelogs import Partition
-from tailrace.materializer.sifting import Doubts
-from tailrace.store.writer import Unavailable, hung_up
+from tailrace.materializer.poison_search import Doubts
+from tailrace.store.write.writer import Unavailable, hung_up
 
 
 class Held(Protocol):

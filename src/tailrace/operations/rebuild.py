@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tailrace.catalog import (
+from tailrace.contracts.catalog import (
     APP_RECORD,
     PROGRESS_RECORDS,
     Catalog,
@@ -20,12 +20,12 @@ from tailrace.catalog import (
     Progress,
     catalog_topic,
 )
+from tailrace.contracts.requests import REQUEST_RECORDS, Request
 from tailrace.errors import TopicError
 from tailrace.kafka.catalog_topic import CatalogWriter, read_records
 from tailrace.kafka.groups import Group
 from tailrace.kafka.topics import Topics
-from tailrace.requests import REQUEST_RECORDS, Request
-from tailrace.resets import Bounds, Target, starts
+from tailrace.operations.resets import Bounds, Target, starts
 from tailrace.settings import Settings
 
 

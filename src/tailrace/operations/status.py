@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tailrace.catalog import (
+from tailrace.contracts.catalog import (
     APP_RECORD,
     DEAD_LETTER_RECORDS,
     PROGRESS_RECORDS,
@@ -16,19 +16,19 @@ from tailrace.catalog import (
     Progress,
     catalog_topic,
 )
+from tailrace.contracts.freshness import Delay, Report, freshness, why_stale
 from tailrace.errors import TopicError
-from tailrace.freshness import Delay, Report, freshness, why_stale
 from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.groups import Group, Offsets
 from tailrace.kafka.topics import Topics
-from tailrace.pipeline.backlog import backlog
-from tailrace.served import after, can_be_estimated, counted_until, ends_at, estimated
+from tailrace.operations.served import after, can_be_estimated, counted_until, ends_at, estimated
+from tailrace.operations.store_status import StoredPartition, stored_partitions
+from tailrace.pipeline.lifecycle.backlog import backlog
 from tailrace.settings import Settings
-from tailrace.store.keys import default_prefix
-from tailrace.store.reports import Reports
-from tailrace.store.writer import Unavailable, Writer
-from tailrace.store_status import StoredPartition, stored_partitions
+from tailrace.store.layout.keys import default_prefix
+from tailrace.store.write.reports import Reports
+from tailrace.store.write.writer import Unavailable, Writer
 
 # Why a record of a changelog is a dead letter.
 NOT_APPLIED = "not-applied"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tailrace.freshness import Delay
-from tailrace.status import ViewStatus
-from tailrace.store_status import summary
+from tailrace.contracts.freshness import Delay
+from tailrace.operations.status import ViewStatus
+from tailrace.operations.store_status import summary
 
 _COLUMNS = (
     "view",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tailrace.errors import Unreachable
 from tailrace.kafka.groups import Group
-from tailrace.store.stored import Stored
-from tailrace.store.writer import Unavailable, Writer
+from tailrace.store.layout.stored import Stored
+from tailrace.store.write.writer import Unavailable, Writer
 
 
 @dataclass(frozen=True)

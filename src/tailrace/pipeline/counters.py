@@ -9,8 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from tailrace.pipeline.lifecycle.query import MODES
 from tailrace.pipeline.pipeline import Pipeline
-from tailrace.pipeline.query import MODES
 
 
 class Counters(Collector):

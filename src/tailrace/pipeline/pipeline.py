@@ -15,9 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tailrace import durations
-from tailrace.app import App
-from tailrace.catalog import (
+from tailrace.contracts.catalog import (
     APP_RECORD,
     BUILDING_RECORDS,
     DEAD_LETTER_RECORDS,
@@ -29,6 +27,12 @@ from tailrace.catalog import (
     Progress,
     catalog_topic,
 )
+from tailrace.contracts.position import lineage
+from tailrace.contracts.requests import REQUEST_RECORDS, Request, request_for
+from tailrace.declarations import durations
+from tailrace.declarations.app import App
+from tailrace.declarations.topics import Table, Topic
+from tailrace.declarations.views import REAL_TIME, Feed, View
 from tailrace.errors import DefinitionChanged, TailraceError, Unreachable
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.dead_letters import dead_letter_topic
@@ -36,8 +40,16 @@ from tailrace.kafka.generations import highest_generation
 from tailrace.kafka.groups import Group
 from tailrace.kafka.partition_counts import PartitionCounts
 from tailrace.kafka.topics import Policy, TopicOnBroker, Topics
-from tailrace.pipeline.analysis import Analysis
-from tailrace.pipeline.builds import (
+from tailrace.pipeline.analysis.analysis import Analysis
+from tailrace.pipeline.analysis.declared import declared_topics
+from tailrace.pipeline.analysis.definitions import definition
+from tailrace.pipeline.analysis.needs import all_slots, read_topics, used
+from tailrace.pipeline.changelog.changelog import Reach, build_readings, changelog_writer, real_time
+from tailrace.pipeline.dead_letters.evidence import Account, Offsets
+from tailrace.pipeline.dead_letters.letters import write_dead_letters
+from tailrace.pipeline.dead_letters.search import Found, Place, Search
+from tailrace.pipeline.lifecycle.checkpoint import forget_unfinished
+from tailrace.pipeline.lifecycle.generations import (
     Build,
     Chosen,
     choose_build,
@@ -46,29 +58,24 @@ from tailrace.pipeline.builds import (
     remove_older,
     starts_within,
 )
-from tailrace.pipeline.changelog import Reach, build_readings, changelog_writer, real_time
-from tailrace.pipeline.checkpoint import forget_unfinished
-from tailrace.pipeline.dead_letters import write_dead_letters
-from tailrace.pipeline.declared import declared_topics
-from tailrace.pipeline.definitions import definition
-from tailrace.pipeline.events import REASONS, dedupe
-from tailrace.pipeline.evidence import Account, Offsets
-from tailrace.pipeline.needs import all_slots, read_topics, used
-from tailrace.pipeline.past import Past
-from tailrace.pipeline.plan import accumulates, ordered, ordered_topics, versioning, versions_are_offsets, watermarked
-from tailrace.pipeline.query import BATCHES, CATCHING_UP, LIVE, Query, Task
-from tailrace.pipeline.reading import Ground, reading, readings
-from tailrace.pipeline.rebuilds import Rebuilds
-from tailrace.pipeline.registered import Registered
-from tailrace.pipeline.rehearsal import Rehearsal
-from tailrace.pipeline.replays import Replays
-from tailrace.pipeline.search import Found, Place, Search
-from tailrace.pipeline.session import too_few_slots
-from tailrace.position import lineage
-from tailrace.requests import REQUEST_RECORDS, Request, request_for
+from tailrace.pipeline.lifecycle.past import Past
+from tailrace.pipeline.lifecycle.query import BATCHES, CATCHING_UP, LIVE, Query, Task
+from tailrace.pipeline.lifecycle.rebuilds import Rebuilds
+from tailrace.pipeline.lifecycle.rehearsal import Rehearsal
+from tailrace.pipeline.lifecycle.replays import Replays
+from tailrace.pipeline.source.reading import Ground, reading, readings
+from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.spark.session import too_few_slots
+from tailrace.pipeline.view.events import REASONS, dedupe
+from tailrace.pipeline.view.plan import (
+    accumulates,
+    ordered,
+    ordered_topics,
+    versioning,
+    versions_are_offsets,
+    watermarked,
+)
 from tailrace.settings import Settings
-from tailrace.topics import Table, Topic
-from tailrace.views import REAL_TIME, Feed, View
 
 log = logging.getLogger(__name__)
 

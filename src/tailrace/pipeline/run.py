@@ -15,25 +15,25 @@ from threading import Event
 
 from pyspark.sql import SparkSession
 
-from tailrace.app import App
-from tailrace.checking import find_mistakes
+from tailrace.contracts.requests import request_for
+from tailrace.declarations.app import App
+from tailrace.declarations.checks import find_mistakes
 from tailrace.dev import jars
 from tailrace.errors import DeclarationError, SettingError, TopicError
 from tailrace.health import HealthServer
 from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.topics import TopicOnBroker, Topics
-from tailrace.pipeline import memory
-from tailrace.pipeline.analysis import Analysis
-from tailrace.pipeline.checkpoint_place import checkpoint_directory
+from tailrace.pipeline.analysis.analysis import Analysis
+from tailrace.pipeline.analysis.definitions import same_but_texts
+from tailrace.pipeline.analysis.needs import all_slots, own_topics, read_topics, source_topics
 from tailrace.pipeline.counters import Counters
-from tailrace.pipeline.definitions import same_but_texts
-from tailrace.pipeline.lock import CheckpointLock
-from tailrace.pipeline.needs import all_slots, own_topics, read_topics, source_topics
-from tailrace.pipeline.past import Past
+from tailrace.pipeline.lifecycle.checkpoint_place import checkpoint_directory
+from tailrace.pipeline.lifecycle.lock import CheckpointLock
+from tailrace.pipeline.lifecycle.past import Past
 from tailrace.pipeline.pipeline import Pipeline
-from tailrace.pipeline.registered import Registered
-from tailrace.pipeline.session import Jvm, start_session
-from tailrace.requests import request_for
+from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.spark import memory
+from tailrace.pipeline.spark.session import Jvm, start_session
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tailrace.queries.cells import row_decoder
 from tailrace.queries.error import QueryError
 from tailrace.queries.index import QueryIndex
-from tailrace.queries.parsing import parse
+from tailrace.queries.parser.parsing import parse
 from tailrace.queries.predicate import Predicate
 
 __all__ = ["Predicate", "QueryError", "QueryIndex", "parse", "row_decoder"]

@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 from tailrace.queries import moments
 from tailrace.queries.arithmetic import to_double
 from tailrace.queries.kinds import Kind

@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 from tailrace.queries import moments
-from tailrace.queries.tokens import RESERVED
+from tailrace.queries.parser.tokens import RESERVED
 from tailrace.queries.tree import (
     All,
     Any,

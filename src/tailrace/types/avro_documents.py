@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.avro.types import BITS, AvroType
-from tailrace.gateway.avro_values import expected
+from tailrace.types.avro_types import BITS, AvroType
+from tailrace.types.avro_values import expected
 
 Json = dict[str, Any]
 

@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-from tailrace.avro.types import BITS, AvroType
-from tailrace.gateway.spark_types import fits
+from tailrace.types.avro_types import BITS, AvroType
+from tailrace.types.spark_types import fits
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _CLOCK = r"\d\d:\d\d(?::\d\d(?:\.(?P<fraction>\d{1,9}))?)?"

@@ -10,9 +10,9 @@ import base64
 from decimal import Decimal
 from typing import Any
 
-from tailrace.avro.types import BITS, AvroType
-from tailrace.gateway import avro_logical
-from tailrace.gateway.spark_types import Mismatch, floating, got, is_text, within
+from tailrace.types import avro_logical
+from tailrace.types.avro_types import BITS, AvroType
+from tailrace.types.spark_types import Mismatch, floating, got, is_text, within
 
 # Texts and numbers are these before all others, so that what a value becomes does not depend on how it looks. Of
 # numbers the narrowest whole type is the first, then the widest of the others.

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tailrace.catalog import Column
-from tailrace.gateway.spark_types import SparkType, read
+from tailrace.contracts.catalog import Column
+from tailrace.types.spark_types import SparkType, read
 
 PAGE: dict[str, Any] = {"rows": [], "position": "4be1a27c.1.0-17.1-4", "as_of": 1790000000000, "next": None}
 

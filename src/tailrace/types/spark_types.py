@@ -12,7 +12,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
 from tailrace.queries.kinds import split_type
 
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "integer": 32, "bigint": 64, "long": 64}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrace.app import App
-from tailrace.checking.outputs import of_outputs
-from tailrace.checking.sources import of_sources
-from tailrace.mistakes import Mistake, of_name
+from tailrace.declarations.app import App
+from tailrace.declarations.checks.outputs import of_outputs
+from tailrace.declarations.checks.sources import of_sources
+from tailrace.declarations.mistakes import Mistake, of_name
 
 
 def find_mistakes(app: App) -> list[Mistake]:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tailrace import durations
-from tailrace.app import App
-from tailrace.checking.sources import subject_of
-from tailrace.mistakes import Mistake, of_column_name, of_duration, of_name
-from tailrace.topics import Table, Topic
-from tailrace.views import JOIN, LATEST, MICRO_BATCH, REAL_TIME, WINDOW_END, WINDOW_START, Changelog, Feed, View
+from tailrace.declarations import durations
+from tailrace.declarations.app import App
+from tailrace.declarations.checks.sources import subject_of
+from tailrace.declarations.mistakes import Mistake, of_column_name, of_duration, of_name
+from tailrace.declarations.topics import Table, Topic
+from tailrace.declarations.views import (
+    JOIN,
+    LATEST,
+    MICRO_BATCH,
+    REAL_TIME,
+    WINDOW_END,
+    WINDOW_START,
+    Changelog,
+    Feed,
+    View,
+)
 
 _HOW = ("inner", "left", "outer")
 _RETAIN = ("listening", "always")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrace.app import App
-from tailrace.mistakes import Mistake, of_column_name, of_duration, of_name
-from tailrace.place import Place
-from tailrace.topics import Dedupe, Step, Table, Topic, WithColumns
-from tailrace.views import Changelog, Source
+from tailrace.declarations.app import App
+from tailrace.declarations.mistakes import Mistake, of_column_name, of_duration, of_name
+from tailrace.declarations.place import Place
+from tailrace.declarations.topics import Dedupe, Step, Table, Topic, WithColumns
+from tailrace.declarations.views import Changelog, Source
 
 # Formats of a single value.
 PLAIN_FORMATS = ("string", "long", "double", "bytes")

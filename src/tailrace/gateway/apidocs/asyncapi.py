@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from tailrace.catalog import Catalog, CatalogFeed, CatalogView
-from tailrace.gateway import samples
-from tailrace.gateway.asyncapi_messages import CLIENT, FRAMES, GATEWAY, text
-from tailrace.gateway.openapi import columns_of, event_name, key_schema, row_name, view_schema
-from tailrace.gateway.spark_types import row_schema
+from tailrace.contracts.catalog import Catalog, CatalogFeed, CatalogView
+from tailrace.gateway.apidocs.asyncapi_messages import CLIENT, FRAMES, GATEWAY, text
+from tailrace.gateway.apidocs.openapi import columns_of, event_name, key_schema, row_name, view_schema
+from tailrace.types import samples
+from tailrace.types.spark_types import row_schema
 
 Json = dict[str, Any]
 

@@ -14,13 +14,13 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from tailrace import __version__
-from tailrace.avro.types import Unwritable
-from tailrace.catalog import Catalog, CatalogTopic
-from tailrace.gateway import asyncapi, openapi
-from tailrace.gateway.access_hook import Access, Identity, identity_of
-from tailrace.gateway.event_kinds import Kinds
+from tailrace.contracts.catalog import Catalog, CatalogTopic
+from tailrace.gateway.apidocs import asyncapi, openapi
+from tailrace.gateway.apidocs.security import secure, secure_servers
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.security import secure, secure_servers
+from tailrace.gateway.guard.access import Access, Identity, identity_of
+from tailrace.gateway.ingest.codecs import Kinds
+from tailrace.types.avro_types import Unwritable
 
 # So many are kept: clients share a few sets of rights.
 _MOST = 32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.gateway import avro_documents, samples, spark_types
-from tailrace.gateway.event_kinds import TYPES, AvroKind, JsonKind, Kind, Kinds, PlainKind
-from tailrace.gateway.event_records import MOST
+from tailrace.gateway.ingest.codecs import TYPES, AvroKind, JsonKind, Kind, Kinds, PlainKind
+from tailrace.gateway.ingest.records import MOST
+from tailrace.types import avro_documents, samples, spark_types
 
 Json = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.gateway import examples
+from tailrace.gateway.apidocs import examples
 
 _EVENTS = """retry: 1000
 

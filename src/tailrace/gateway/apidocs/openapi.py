@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from tailrace.catalog import Catalog, CatalogTopic, CatalogView, Column
-from tailrace.gateway import samples
-from tailrace.gateway.event_documents import event_schema, typed_events
-from tailrace.gateway.event_kinds import Kinds, declared
-from tailrace.gateway.spark_types import read, row_schema, schema
+from tailrace.contracts.catalog import Catalog, CatalogTopic, CatalogView, Column
+from tailrace.gateway.apidocs.event_documents import event_schema, typed_events
+from tailrace.gateway.ingest.codecs import Kinds, declared
+from tailrace.types import samples
+from tailrace.types.spark_types import read, row_schema, schema
 
 Json = dict[str, Any]
 

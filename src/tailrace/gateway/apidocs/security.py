@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.gateway.asking import Documents, Health, Operations, asked
+from tailrace.gateway.guard.routes import Documents, Health, Operations, asked
 
 Json = dict[str, Any]
 

@@ -1,1 +1,1 @@
-"""One client's bytes and its end: the HTTP and WebSocket protocols, the wire, writing to many, and why connections end."""
+"""One client's bytes and its end: protocols, the wire, writing to many, and why connections end."""

@@ -7,7 +7,7 @@ import asyncio
 from starlette.types import Message, Receive, Scope
 
 from tailrace.access.refused import Refused
-from tailrace.gateway.carriers import header
+from tailrace.gateway.guard.credentials import header
 
 
 async def read_body(scope: Scope, receive: Receive, most: int, seconds: float) -> Receive:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from tailrace.gateway.problems import Problem
 
 if TYPE_CHECKING:
-    from tailrace.gateway.subscription import Subscription
+    from tailrace.gateway.live.subscription import Subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import resource
 from collections.abc import Collection
 from typing import Protocol
 
-from tailrace.gateway.arrivals import Arrivals, Capacity, Unread
+from tailrace.gateway.connection.arrivals import Arrivals, Capacity, Unread
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
 
@@ -24,7 +24,7 @@ _QUIET = 60.0
 
 
 class Guest(Protocol):
-    """A connection: `tailrace.gateway.protocol.LendingProtocol`, or the `Session` of a WebSocket that owes a token."""
+    """A connection: a `LendingProtocol`, or the `Session` of a WebSocket that owes a token."""
 
     def overdue(self) -> None:
         """Its request has not come in time."""

@@ -13,9 +13,9 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from tailrace.gateway.doorway import Doorway
-from tailrace.gateway.lane import Lane, laned
-from tailrace.gateway.wire import Framing, Wire
+from tailrace.gateway.connection.direct_transport import Lane, laned
+from tailrace.gateway.connection.doorway import Doorway
+from tailrace.gateway.connection.wire import Framing, Wire
 
 # Where the ASGI scope holds the function that lends the wire: see `lend`.
 EXTENSION = "tailrace.wire"

@@ -17,11 +17,11 @@ from websockets.http11 import Request
 
 from tailrace.access.limits import BURST
 from tailrace.access.rates import Bucket
-from tailrace.gateway.endings import SILENT, TOO_MANY
-from tailrace.gateway.lane import Lane, laned
+from tailrace.gateway.connection.close_reasons import SILENT, TOO_MANY
+from tailrace.gateway.connection.direct_transport import Lane, laned
+from tailrace.gateway.connection.http import EXTENSION, WRITE_BUFFER, plain_answer
+from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.protocol import EXTENSION, WRITE_BUFFER, plain_answer
-from tailrace.gateway.wire import Framing, Wire
 
 # Of a message from a client, in bytes: a subscription of ten thousand keys, each with its position, fits in.
 MAX_MESSAGE = 1 << 20

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from tailrace.gateway.endings import SLOW
-from tailrace.gateway.frames import chunk
+from tailrace.gateway.connection.close_reasons import SLOW
+from tailrace.gateway.frames.sse import chunk
 
 if TYPE_CHECKING:
-    from tailrace.gateway.access_hook import Identity
-    from tailrace.gateway.endings import Dropping, Ending
-    from tailrace.gateway.lane import Lane
+    from tailrace.gateway.connection.close_reasons import Dropping, Ending
+    from tailrace.gateway.connection.direct_transport import Lane
+    from tailrace.gateway.guard.access import Identity
 
 
 class Framing(Enum):

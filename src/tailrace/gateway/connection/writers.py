@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tailrace.gateway.lane import Lane
+from tailrace.gateway.connection.direct_transport import Lane
 
 if TYPE_CHECKING:
-    from tailrace.gateway.follower import Follower
+    from tailrace.gateway.live.keys.follower import Follower
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 
-from tailrace.gateway.known import KnownFeed
-from tailrace.gateway.messages import message, utf8
-from tailrace.position import Position
-from tailrace.store.row import Row
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownFeed
+from tailrace.gateway.frames.websocket import message, utf8
+from tailrace.store.layout.row import Row
 
 
 class FeedFrames:

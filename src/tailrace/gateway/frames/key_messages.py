@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.messages import message, utf8
-from tailrace.position import Position
-from tailrace.store.row import Row
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.frames.websocket import message, utf8
+from tailrace.store.layout.row import Row
 
 
 class SocketFrames:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.gateway.frames import frame
-from tailrace.gateway.messages import json_message
-from tailrace.gateway.subscription import Subscription
-from tailrace.position import Position
+from tailrace.contracts.position import Position
+from tailrace.gateway.frames.sse import frame
+from tailrace.gateway.frames.websocket import json_message
+from tailrace.gateway.live.subscription import Subscription
 
 
 def ready(subscription: Subscription, about: Mapping[str, object], position: Position) -> bytes:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.messages import json_message, message, utf8
-from tailrace.position import Position
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.frames.websocket import json_message, message, utf8
 
 # The generation of a position that asks for everything: no build has it.
 NO_BUILD = 0

@@ -16,12 +16,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from tailrace.gateway.known import KnownView
-from tailrace.position import Position
-from tailrace.store.row import Row
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
+from tailrace.store.layout.row import Row
 
 if TYPE_CHECKING:
-    from tailrace.gateway.endings import Ending
+    from tailrace.gateway.connection.close_reasons import Ending
 
 # What a stream starts with: browsers connect again a second after a connection ended.
 RETRY = b"retry: 1000\n\n"

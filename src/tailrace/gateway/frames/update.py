@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tailrace.gateway.query_frames import QueryFrames
+from tailrace.gateway.frames.query_frames import QueryFrames
 
 
 class Update:

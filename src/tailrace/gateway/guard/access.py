@@ -11,7 +11,7 @@ from typing import Protocol
 from starlette.types import Scope
 
 from tailrace.access.rights import Kind
-from tailrace.gateway.requests import Follow, FollowKeys, FollowQuery
+from tailrace.gateway.live.requests import Follow, FollowKeys, FollowQuery
 from tailrace.queries import Predicate
 
 

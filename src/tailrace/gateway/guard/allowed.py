@@ -13,10 +13,10 @@ from tailrace.access.identity import Identity
 from tailrace.access.refused import Refused, forbidden, unauthorized
 from tailrace.access.rights import Grant, Kind
 from tailrace.access.telling import tell
-from tailrace.catalog import Column
-from tailrace.gateway.access_hook import Identity as Known
-from tailrace.gateway.known import Known as Catalog
-from tailrace.gateway.known import KnownView
+from tailrace.contracts.catalog import Column
+from tailrace.gateway.catalog import Known as Catalog
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.guard.access import Identity as Known
 from tailrace.gateway.problems import Problem, refusal
 from tailrace.gateway.unknown import no_catalog, unknown_view
 from tailrace.queries import Predicate, QueryError

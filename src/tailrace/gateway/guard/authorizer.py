@@ -15,15 +15,15 @@ from tailrace.access.identity import Identity, check_end
 from tailrace.access.refused import Refused, unauthorized
 from tailrace.access.revoked import Revoked
 from tailrace.access.tokens import Tokens
-from tailrace.gateway.access_hook import Identity as Known
-from tailrace.gateway.allowing import known
-from tailrace.gateway.carriers import carried
-from tailrace.gateway.known import Known as Catalog
-from tailrace.gateway.narrowing import Narrowing
+from tailrace.gateway.catalog import Known as Catalog
+from tailrace.gateway.guard.access import Identity as Known
+from tailrace.gateway.guard.allowed import known
+from tailrace.gateway.guard.credentials import carried
+from tailrace.gateway.guard.narrowing import Narrowing
 from tailrace.gateway.problems import Problem, refusal
-from tailrace.store.outages import Unavailable
-from tailrace.store.restricted import Restricted
-from tailrace.store.tickets import Tickets
+from tailrace.store.connection.outages import Unavailable
+from tailrace.store.read.restricted import Restricted
+from tailrace.store.read.tickets import Tickets
 
 # In seconds.
 _MARGIN = 0.01

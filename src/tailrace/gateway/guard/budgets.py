@@ -10,11 +10,11 @@ from tailrace.access.identity import Identity as Named
 from tailrace.access.limits import BURST, Limits
 from tailrace.access.rates import Rates
 from tailrace.access.refused import Refused
-from tailrace.gateway.access_hook import Identity
+from tailrace.gateway.guard.access import Identity
+from tailrace.gateway.guard.presence import user_of
+from tailrace.gateway.live.requests import Follow, FollowFeed, FollowKeys, FollowQuery
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.presence import user_of
 from tailrace.gateway.problems import refusal
-from tailrace.gateway.requests import Follow, FollowFeed, FollowKeys, FollowQuery
 
 # A listing is as much work as so many lookups, and as many requests while it is under way.
 LISTING = 10

@@ -21,18 +21,18 @@ from tailrace.access.addresses import Networks, client_address
 from tailrace.access.identity import Identity
 from tailrace.access.origins import Origins
 from tailrace.access.refused import Refused, forbidden
-from tailrace.gateway.answers import private, shared, weighed
-from tailrace.gateway.asking import Asked, Documents, Events, Health, Operations, Row, Rows, asked
-from tailrace.gateway.bodies import read_body
-from tailrace.gateway.budgets import LISTING, name_of
-from tailrace.gateway.carriers import header, refuse_tokens_in_urls
-from tailrace.gateway.endings import FORBIDDEN, NO_ROOM, TOO_MANY, UNAUTHORIZED
+from tailrace.gateway.apidocs.security import is_open
+from tailrace.gateway.connection.bodies import read_body
+from tailrace.gateway.connection.close_reasons import FORBIDDEN, NO_ROOM, TOO_MANY, UNAUTHORIZED
+from tailrace.gateway.connection.http import EXTENSION, FLUSHED, RESERVED
+from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.presence import SHARE, user_of
+from tailrace.gateway.guard.budgets import LISTING, name_of
+from tailrace.gateway.guard.credentials import header, refuse_tokens_in_urls
+from tailrace.gateway.guard.headers import private, shared, weighed
+from tailrace.gateway.guard.presence import SHARE, user_of
+from tailrace.gateway.guard.routes import Asked, Documents, Events, Health, Operations, Row, Rows, asked
 from tailrace.gateway.problems import Problem, check_keys, refusal
-from tailrace.gateway.protocol import EXTENSION, FLUSHED, RESERVED
-from tailrace.gateway.security import is_open
-from tailrace.gateway.wire import Wire
 
 _BODIED = ("POST", "PUT", "PATCH", "DELETE")
 _ENDINGS = {401: UNAUTHORIZED, 429: TOO_MANY, 503: NO_ROOM}

@@ -8,8 +8,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Message, Send
 
 from tailrace.access.origins import Origins
+from tailrace.gateway.connection.http import WRITE_BUFFER
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.protocol import WRITE_BUFFER
 
 
 def shared(send: Send, origin: str, origins: Origins) -> Send:

@@ -8,19 +8,19 @@ from typing import Protocol
 
 from tailrace.access.extents import exact_key
 from tailrace.access.filters import both
-from tailrace.gateway.access_hook import Identity as Known
-from tailrace.gateway.allowing import Allowing, known, query_only
-from tailrace.gateway.known import Known as Catalog
-from tailrace.gateway.known import KnownView
+from tailrace.gateway.catalog import Known as Catalog
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.guard.access import Identity as Known
+from tailrace.gateway.guard.allowed import Allowing, known, query_only
+from tailrace.gateway.live.positions import OTHER_RIGHTS
+from tailrace.gateway.live.requests import Follow, FollowFeed, FollowKeys, FollowQuery
 from tailrace.gateway.problems import Problem, refusal
-from tailrace.gateway.requests import Follow, FollowFeed, FollowKeys, FollowQuery
-from tailrace.gateway.resume import OTHER_RIGHTS
 from tailrace.queries import QueryError, parse
-from tailrace.store.outages import Unavailable
+from tailrace.store.connection.outages import Unavailable
 
 
 class Restricted(Protocol):
-    """Remembers who was shown a part of a view: `tailrace.store.restricted.Restricted`."""
+    """Remembers who was shown a part of a view: `tailrace.store.read.restricted.Restricted`."""
 
     async def add(self, user: str, view: str) -> None:
         """Remember that a user is shown a part of a view."""

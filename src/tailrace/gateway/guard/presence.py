@@ -13,10 +13,10 @@ from tailrace.access.limits import BURST, Limits, too_many
 from tailrace.access.rates import Rates
 from tailrace.access.refused import Refused
 from tailrace.access.revoked import Revoked
-from tailrace.gateway.endings import TOO_MANY, UNAUTHORIZED, Ending
-from tailrace.gateway.wire import Wire
-from tailrace.store.outages import Unavailable
-from tailrace.store.revocations import Revocations
+from tailrace.gateway.connection.close_reasons import TOO_MANY, UNAUTHORIZED, Ending
+from tailrace.gateway.connection.wire import Wire
+from tailrace.store.connection.outages import Unavailable
+from tailrace.store.read.revocations import Revocations
 
 log = logging.getLogger(__name__)
 

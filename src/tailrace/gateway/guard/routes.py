@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.gateway.paths import decoded
+from tailrace.gateway.http.paths import decoded
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from tailrace.errors import Unreachable
+from tailrace.gateway.catalog import Known, KnownView
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.known import Known, KnownView
 from tailrace.gateway.problems import Problem, unavailable
-from tailrace.store.reader import Held
-from tailrace.store.row import Row
+from tailrace.store.layout.row import Row
+from tailrace.store.read.reader import Held
 
 # How long a lookup waits where the client does not say, in seconds.
 WAIT = 10

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tailrace.gateway.endings import ending_of
-from tailrace.gateway.frames import RETRY, close
+from tailrace.gateway.connection.close_reasons import ending_of
+from tailrace.gateway.connection.http import lend
+from tailrace.gateway.connection.wire import Framing, Wire
+from tailrace.gateway.frames.sse import RETRY, close
 from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.live.subscription import Subscription
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.protocol import lend
-from tailrace.gateway.subscription import Subscription
-from tailrace.gateway.wire import Framing, Wire
 
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 

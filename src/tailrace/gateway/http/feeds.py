@@ -7,16 +7,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from tailrace.gateway import feed_examples
-from tailrace.gateway.access_hook import Identity
-from tailrace.gateway.following import LastId, LastIdHeader, event_stream
+from tailrace.gateway.apidocs import feed_examples
+from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.paths import decoded
-from tailrace.gateway.requests import FollowFeed
-from tailrace.gateway.subscription import Subscription
+from tailrace.gateway.guard.access import Identity
+from tailrace.gateway.http.follow import LastId, LastIdHeader, event_stream
+from tailrace.gateway.http.paths import decoded
+from tailrace.gateway.http.views import named
+from tailrace.gateway.live.requests import FollowFeed
+from tailrace.gateway.live.subscription import Subscription
 from tailrace.gateway.unknown import no_catalog, unknown_feed
-from tailrace.gateway.views import named
-from tailrace.gateway.wire import Wire
 
 Feed = Annotated[str, Path(description="The name of a feed.", examples=["notices"])]
 Client = Annotated[

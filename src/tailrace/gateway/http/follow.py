@@ -8,17 +8,17 @@ from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from tailrace.gateway import examples
-from tailrace.gateway.access_hook import Identity, identity_of
-from tailrace.gateway.event_stream import EventStream
+from tailrace.gateway.apidocs import examples
+from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.key_subscription import KeySubscription
-from tailrace.gateway.paths import decoded
+from tailrace.gateway.guard.access import Identity, identity_of
+from tailrace.gateway.http.event_stream import EventStream
+from tailrace.gateway.http.paths import decoded
+from tailrace.gateway.http.views import Key, View, known_view
+from tailrace.gateway.live.keys.subscription import KeySubscription
+from tailrace.gateway.live.requests import Follow, FollowKeys, FollowQuery
+from tailrace.gateway.live.subscription import Subscription
 from tailrace.gateway.problems import Problem, unavailable
-from tailrace.gateway.requests import Follow, FollowKeys, FollowQuery
-from tailrace.gateway.subscription import Subscription
-from tailrace.gateway.views import Key, View, known_view
-from tailrace.gateway.wire import Wire
 
 LastId = Annotated[str | None, Query(description="As the header `Last-Event-ID`, for clients that can't set one.")]
 LastIdHeader = Annotated[

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tailrace.gateway.access_hook import Identity
+from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.query_subscription import QuerySubscription
-from tailrace.gateway.requests import FollowQuery
-from tailrace.gateway.views import known_view
-from tailrace.gateway.wire import Wire
+from tailrace.gateway.guard.access import Identity
+from tailrace.gateway.http.views import known_view
+from tailrace.gateway.live.queries.subscription import QuerySubscription
+from tailrace.gateway.live.requests import FollowQuery
 
 
 def register(gateway: Gateway) -> None:

@@ -9,14 +9,14 @@ from functools import partial
 
 from starlette.responses import Response
 
-from tailrace.gateway.at_least import WAIT, SourceRecord, TakenIn
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.known import KnownView
+from tailrace.gateway.http.at_least import WAIT, SourceRecord, TakenIn
 from tailrace.gateway.problems import Problem, unavailable
-from tailrace.position import Position
 from tailrace.queries import Predicate, row_decoder
-from tailrace.store.reader import Held, Unavailable
-from tailrace.store.row import Row
+from tailrace.store.layout.row import Row
+from tailrace.store.read.reader import Held, Unavailable
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tailrace.gateway.waits import LONGEST
+from tailrace.gateway.http.waits import LONGEST
 
 _WAIT = re.compile(r'\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:;.*)?', re.ASCII | re.IGNORECASE)
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from tailrace.access.refused import Refused
-from tailrace.gateway.access_hook import Access, Identity
-from tailrace.gateway.endings import FAULT, NOT_UNDERSTOOD, UNAUTHORIZED, ending_of
+from tailrace.gateway.connection.close_reasons import FAULT, NOT_UNDERSTOOD, UNAUTHORIZED, ending_of
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.frames.websocket import json_message
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.messages import json_message
+from tailrace.gateway.guard.access import Access, Identity
+from tailrace.gateway.live.positions import OTHER_RIGHTS
+from tailrace.gateway.live.requests import Auth, Follow, FollowKeys, FollowStream, NotARequest, Ping, Unsubscribe, read
+from tailrace.gateway.live.subscription import Subscription
 from tailrace.gateway.problems import Problem, refusal
-from tailrace.gateway.requests import Auth, Follow, FollowKeys, FollowStream, NotARequest, Ping, Unsubscribe, read
-from tailrace.gateway.resume import OTHER_RIGHTS
-from tailrace.gateway.subscription import Subscription
-from tailrace.gateway.wire import Wire
 
 log = logging.getLogger(__name__)
 

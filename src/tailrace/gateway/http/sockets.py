@@ -8,12 +8,12 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.utils import ClientDisconnected
 
+from tailrace.gateway.connection.http import lend
+from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.http.session import Session
+from tailrace.gateway.live.requests import Follow
 from tailrace.gateway.problems import Problem, unavailable
-from tailrace.gateway.protocol import lend
-from tailrace.gateway.requests import Follow
-from tailrace.gateway.session import Session
-from tailrace.gateway.wire import Wire
 
 SUBPROTOCOL = "tailrace.v1"
 # What a write to a client that has left raises, before and after the accept.

@@ -14,25 +14,25 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from tailrace.access.limits import Limits
-from tailrace.commands import TTL, Stream
-from tailrace.gateway import examples
-from tailrace.gateway.access_hook import Identity, identity_of
-from tailrace.gateway.budgets import name_of
-from tailrace.gateway.follow_query import prepare_query
-from tailrace.gateway.following import LastId, LastIdHeader, event_stream
+from tailrace.contracts.commands import TTL, Stream
+from tailrace.contracts.typed import is_utf8
+from tailrace.gateway.apidocs import examples
+from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.key_subscription import KeySubscription
+from tailrace.gateway.guard.access import Identity, identity_of
+from tailrace.gateway.guard.budgets import name_of
+from tailrace.gateway.http.follow import LastId, LastIdHeader, event_stream
+from tailrace.gateway.http.follow_query import prepare_query
+from tailrace.gateway.http.sockets import serve
+from tailrace.gateway.http.views import known_view
+from tailrace.gateway.live.keys.subscription import KeySubscription
+from tailrace.gateway.live.positions import OTHER_RIGHTS
+from tailrace.gateway.live.requests import FollowQuery, FollowStream
+from tailrace.gateway.live.streams.position import stream_entry
+from tailrace.gateway.live.streams.subscription import Inner, StreamSubscription, follows
+from tailrace.gateway.live.subscription import Subscription
 from tailrace.gateway.problems import Problem, check_keys, unavailable
-from tailrace.gateway.requests import FollowQuery, FollowStream
-from tailrace.gateway.resume import OTHER_RIGHTS
-from tailrace.gateway.sockets import serve
-from tailrace.gateway.stream_entry import stream_entry
-from tailrace.gateway.stream_subscription import Inner, StreamSubscription, follows
-from tailrace.gateway.subscription import Subscription
-from tailrace.gateway.views import known_view
-from tailrace.gateway.wire import Wire
-from tailrace.store.reader import Unavailable
-from tailrace.typed import is_utf8
+from tailrace.store.read.reader import Unavailable
 
 LONGEST_TTL = 86_400
 

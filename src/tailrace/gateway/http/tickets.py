@@ -9,8 +9,8 @@ from fastapi.responses import JSONResponse
 
 from tailrace.access.refused import Refused
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.granting import TICKET
-from tailrace.gateway.presence import user_of
+from tailrace.gateway.guard.authorizer import TICKET
+from tailrace.gateway.guard.presence import user_of
 from tailrace.gateway.problems import refusal
 
 

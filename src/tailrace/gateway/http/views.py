@@ -8,16 +8,16 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from tailrace.access.rights import Kind
-from tailrace.gateway import examples
-from tailrace.gateway.access_hook import Identity, identity_of
+from tailrace.gateway.apidocs import examples
+from tailrace.gateway.catalog import Known, KnownView
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.known import Known, KnownView
-from tailrace.gateway.lookup import look_up
-from tailrace.gateway.paths import decoded
-from tailrace.gateway.prefer import wait_seconds
+from tailrace.gateway.guard.access import Identity, identity_of
+from tailrace.gateway.http.lookup import look_up
+from tailrace.gateway.http.paths import decoded
+from tailrace.gateway.http.prefer import wait_seconds
+from tailrace.gateway.http.waits import ClientGone, while_connected, while_valid
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.unknown import no_catalog, unknown_view
-from tailrace.gateway.waits import ClientGone, while_connected, while_valid
 
 View = Annotated[str, Path(description="The name of a view.", examples=["rating-averages"])]
 Key = Annotated[

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
-from tailrace.gateway.access_hook import Access, Identity
-from tailrace.gateway.known import KnownView
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.guard.access import Access, Identity
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ LONGEST = 60.0
 
 
 class Link(Protocol):
-    """Where messages come from: `tailrace.store.channels.Channels`."""
+    """Where messages come from: `tailrace.store.read.channels.Channels`."""
 
     def join(self, channel: bytes) -> None:
         """Want a channel."""

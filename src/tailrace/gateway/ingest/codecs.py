@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tailrace.avro.encoding import Encoding
-from tailrace.avro.types import Unwritable
-from tailrace.catalog import CatalogTopic
-from tailrace.gateway import avro_values
-from tailrace.gateway.json_spans import Span
-from tailrace.gateway.spark_types import Mismatch, SparkType, floating, got, is_text, mismatches, read
+from tailrace.contracts.catalog import CatalogTopic
+from tailrace.gateway.ingest.json_spans import Span
+from tailrace.types import avro_values
+from tailrace.types.avro_types import Unwritable
+from tailrace.types.spark_types import Mismatch, SparkType, floating, got, is_text, mismatches, read
 
 AVRO = "avro"
 FORMATS = ("json", "string", "long", "double", "bytes", AVRO)

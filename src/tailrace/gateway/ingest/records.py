@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from tailrace.gateway import json_spans
-from tailrace.gateway.event_kinds import Kinds
-from tailrace.gateway.json_spans import Span
-from tailrace.gateway.spark_types import Mismatch, got, is_text, within
+from tailrace.gateway.ingest import json_spans
+from tailrace.gateway.ingest.codecs import Kinds
+from tailrace.gateway.ingest.json_spans import Span
 from tailrace.kafka.async_delivery import LARGEST
 from tailrace.kafka.delivery import Headers, Outgoing
+from tailrace.types.spark_types import Mismatch, got, is_text, within
 
 MOST = 1000
 # What a request's `Idempotency-Key` becomes, for `.dedupe(header="idempotency-key")`.

@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tailrace.avro.encoding import Encoding
 from tailrace.avro.registry import Registry
-from tailrace.avro.types import Unwritable
 from tailrace.avro.writer_safety import unusable
-from tailrace.catalog import CatalogTopic
+from tailrace.contracts.catalog import CatalogTopic
 from tailrace.errors import TailraceError, Unreachable
-from tailrace.gateway.event_kinds import AVRO, Kinds, declared
+from tailrace.gateway.ingest.codecs import AVRO, Kinds, declared
+from tailrace.types.avro_types import Unwritable
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tailrace.gateway.known import KnownView
-from tailrace.position import Position
-from tailrace.store.reader import Held
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
+from tailrace.store.read.reader import Held
 
 
 @dataclass(frozen=True)

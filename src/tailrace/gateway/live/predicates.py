@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from tailrace.catalog import Column
-from tailrace.commands import EVERY_ROW
-from tailrace.gateway.known import KnownView
+from tailrace.contracts.catalog import Column
+from tailrace.contracts.commands import EVERY_ROW
+from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.problems import Problem
 from tailrace.queries import Predicate, QueryError, parse
 

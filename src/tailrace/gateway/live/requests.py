@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailrace.contracts.typed import is_utf8
 from tailrace.gateway.problems import Problem
-from tailrace.typed import is_utf8
 
 MAX_ID = 64
 _SEE = "See docs/protocol.md, or the gateway's /asyncapi.json."

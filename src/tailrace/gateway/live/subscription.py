@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tailrace.gateway.wire import Wire
+from tailrace.gateway.connection.wire import Wire
 
 
 class Subscription(Protocol):

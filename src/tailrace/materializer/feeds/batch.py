@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.event import decode_event, identity
-from tailrace.materializer.batch import RawRecord
-from tailrace.record import NotAChange
-from tailrace.store.packed_events import PackedEvents
+from tailrace.contracts.event import decode_event, identity
+from tailrace.contracts.record import NotAChange
+from tailrace.materializer.views.batch import RawRecord
+from tailrace.store.layout.packed_events import PackedEvents
 
 # Of as many digits every number is below 2^63.
 _DIGITS = 18

@@ -10,8 +10,8 @@ A feed that always keeps its events begins with the first one that the changelog
 
 from __future__ import annotations
 
-from tailrace.catalog import CatalogFeed
-from tailrace.store.feeds import REMEMBERED, Beginning
+from tailrace.contracts.catalog import CatalogFeed
+from tailrace.store.write.feeds import REMEMBERED, Beginning
 
 # So many records before the kept ones are read for their marks. A replay repeats the open batch of the pipeline.
 _MARKED = 10_000

@@ -13,15 +13,15 @@ from typing import Protocol
 
 from tailrace.kafka.changelogs import Message, Partition
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.dead_letters import Letters
 from tailrace.materializer.delays import Delays, times_of_events
-from tailrace.materializer.feed_batch import FeedBatch, gather
-from tailrace.materializer.letters import Letters
-from tailrace.materializer.open_feed import OpenFeed
-from tailrace.materializer.sending import Sending
-from tailrace.materializer.sifting import Doubts, NotKept, Sifting, Trial, raw
-from tailrace.store.feeds import FeedParcel, Feeds, Taken
-from tailrace.store.packed_events import PackedEvents
-from tailrace.store.writer import Moved, Rejected
+from tailrace.materializer.feeds.batch import FeedBatch, gather
+from tailrace.materializer.feeds.open_feed import OpenFeed
+from tailrace.materializer.poison_search import Doubts, NotKept, Sifting, Trial, raw
+from tailrace.materializer.sender import Sending
+from tailrace.store.layout.packed_events import PackedEvents
+from tailrace.store.write.feeds import FeedParcel, Feeds, Taken
+from tailrace.store.write.writer import Moved, Rejected
 
 # Records, and bytes of values, in one script call, for the reasons that `applying` gives.
 _MOST_EVENTS = 500

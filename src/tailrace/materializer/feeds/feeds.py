@@ -18,19 +18,19 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
-from tailrace.catalog import Catalog, CatalogFeed
+from tailrace.contracts.catalog import Catalog, CatalogFeed
 from tailrace.kafka.changelogs import Changelogs, Message, Partition, Polled
 from tailrace.materializer.counters import Counters
-from tailrace.materializer.feed_beginning import beginning
-from tailrace.materializer.letters import Letters
-from tailrace.materializer.open_feed import OpenFeed
-from tailrace.materializer.reporting import Reporting
-from tailrace.materializer.resting import Resting
-from tailrace.materializer.taking import Taking
-from tailrace.store.feeds import FeedPlace, Feeds, Taken
-from tailrace.store.listening import REFRESH
-from tailrace.store.packed_events import PackedEvents
-from tailrace.store.writer import Moved, Writer
+from tailrace.materializer.dead_letters import Letters
+from tailrace.materializer.feeds.beginning import beginning
+from tailrace.materializer.feeds.feed_writer import Taking
+from tailrace.materializer.feeds.open_feed import OpenFeed
+from tailrace.materializer.reports import Reporting
+from tailrace.materializer.rest import Resting
+from tailrace.store.layout.packed_events import PackedEvents
+from tailrace.store.read.listening import REFRESH
+from tailrace.store.write.feeds import FeedPlace, Feeds, Taken
+from tailrace.store.write.writer import Moved, Writer
 
 log = logging.getLogger(__name__)
 

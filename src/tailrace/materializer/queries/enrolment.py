@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from tailrace.materializer.live_queries import ViewQueries
-from tailrace.materializer.outcome import Events, of_members, of_scan
-from tailrace.materializer.timers import Timers
+from tailrace.materializer.queries.live_queries import ViewQueries
+from tailrace.materializer.queries.outcome import Events, of_members, of_scan
+from tailrace.materializer.queries.timers import Timers
 from tailrace.queries import QueryIndex
-from tailrace.store.match_writer import MatchWriter, Place
-from tailrace.store.row import Row
+from tailrace.store.layout.row import Row
+from tailrace.store.write.match_writer import MatchWriter, Place
 
 # What one step looks at: rows times queries, and at most so many rows.
 _LOOKS = 50_000

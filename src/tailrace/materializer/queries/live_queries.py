@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.catalog import Column
-from tailrace.commands import Stream
+from tailrace.contracts.catalog import Column
+from tailrace.contracts.commands import Stream
 from tailrace.queries import Predicate, QueryError, QueryIndex, parse, row_decoder
 
 log = logging.getLogger(__name__)

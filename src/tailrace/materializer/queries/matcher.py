@@ -10,17 +10,17 @@ import logging
 import time
 from collections.abc import Callable
 
-from tailrace.catalog import Catalog
-from tailrace.commands import NotACommand, decode_command
+from tailrace.contracts.catalog import Catalog
+from tailrace.contracts.commands import NotACommand, decode_command
 from tailrace.kafka.changelogs import Partition
 from tailrace.kafka.commands_topic import CommandsReader
-from tailrace.materializer.batch import Batch
 from tailrace.materializer.counters import Counters
-from tailrace.materializer.live_queries import LiveQueries
-from tailrace.materializer.open_partition import OpenPartition
-from tailrace.materializer.partition_queries import PartitionQueries
-from tailrace.store.match_writer import MatchWriter, Place
-from tailrace.store.writer import Applied, Moved, Rejected, Unavailable
+from tailrace.materializer.queries.live_queries import LiveQueries
+from tailrace.materializer.queries.partition_queries import PartitionQueries
+from tailrace.materializer.views.batch import Batch
+from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.store.write.match_writer import MatchWriter, Place
+from tailrace.store.write.writer import Applied, Moved, Rejected, Unavailable
 
 log = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from tailrace.materializer.live_queries import ViewQueries
-from tailrace.materializer.timers import Timers
+from tailrace.contracts.record import Change
+from tailrace.materializer.queries.live_queries import ViewQueries
+from tailrace.materializer.queries.timers import Timers
 from tailrace.queries import QueryIndex
-from tailrace.record import Change
-from tailrace.store.message import GONE, ROW, Event
-from tailrace.store.row import Row
+from tailrace.store.layout.message import GONE, ROW, Event
+from tailrace.store.layout.row import Row
 
 
 class Events:

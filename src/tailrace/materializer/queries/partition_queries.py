@@ -15,17 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from tailrace.materializer.batch import Batch
-from tailrace.materializer.enrolment import Enrolment
-from tailrace.materializer.live_queries import ViewQueries
-from tailrace.materializer.open_partition import OpenPartition
-from tailrace.materializer.outcome import Events, accepted, of_changes, of_clock
-from tailrace.materializer.pieces import pieces
-from tailrace.materializer.recent_offsets import RecentOffsets
-from tailrace.materializer.timers import Timers
-from tailrace.record import Change
-from tailrace.store.match_writer import QUIET, SETTLED, UNSETTLED, Matched, MatchWriter, Outcome, Place
-from tailrace.store.writer import Applied, Moved, Rejected
+from tailrace.contracts.record import Change
+from tailrace.materializer.queries.enrolment import Enrolment
+from tailrace.materializer.queries.live_queries import ViewQueries
+from tailrace.materializer.queries.outcome import Events, accepted, of_changes, of_clock
+from tailrace.materializer.queries.pieces import pieces
+from tailrace.materializer.queries.recent_offsets import RecentOffsets
+from tailrace.materializer.queries.timers import Timers
+from tailrace.materializer.views.batch import Batch
+from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.store.write.match_writer import QUIET, SETTLED, UNSETTLED, Matched, MatchWriter, Outcome, Place
+from tailrace.store.write.writer import Applied, Moved, Rejected
 
 # How long a query's keys outlive it in the store, in ms: clocks differ, and a refresh need not be written each time.
 SLACK = 60_000

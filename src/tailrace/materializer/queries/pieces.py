@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tailrace.record import Change
+from tailrace.contracts.record import Change
 
 
 def pieces(changes: Sequence[Change], reached: int, most: int) -> Iterator[tuple[Sequence[Change], int]]:

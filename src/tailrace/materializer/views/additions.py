@@ -6,10 +6,10 @@ import logging
 import time
 from collections.abc import Sequence
 
+from tailrace.contracts.record import Change
 from tailrace.errors import Unreachable
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.changelogs import Partition
-from tailrace.record import Change
 
 log = logging.getLogger(__name__)
 

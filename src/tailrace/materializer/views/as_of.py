@@ -10,7 +10,7 @@ the other half is for reading on. The rest of a restore, too, is read within tha
 from __future__ import annotations
 
 from tailrace.kafka.changelogs import Partition
-from tailrace.store.stored import Stored
+from tailrace.store.layout.stored import Stored
 
 # How often the end of a changelog is read for this, in seconds.
 EVERY = 60.0

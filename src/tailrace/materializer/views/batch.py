@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tailrace.record import Change, NotAChange, decode_change, too_long
-from tailrace.store.packed import Packed
+from tailrace.contracts.record import Change, NotAChange, decode_change, too_long
+from tailrace.store.layout.packed import Packed
 
 RawRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
 # Version, whether it is a row, the change as the store holds it, when it expires, its offset.

@@ -8,12 +8,12 @@ same way when it is read. Compaction comes an hour later at the earliest.
 
 from __future__ import annotations
 
+from tailrace.contracts.record import Change
 from tailrace.kafka.changelogs import Partition
-from tailrace.materializer.adding import Adding
-from tailrace.materializer.batch import Batch
-from tailrace.materializer.open_partition import OpenPartition
-from tailrace.record import Change
-from tailrace.store.writer import Writer
+from tailrace.materializer.views.additions import Adding
+from tailrace.materializer.views.batch import Batch
+from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.store.write.writer import Writer
 
 
 class Mending:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from tailrace.kafka.changelogs import Changelogs
-from tailrace.materializer.as_of import Marks
-from tailrace.materializer.open_partition import OpenPartition
-from tailrace.store.writer import Moved, Writer
+from tailrace.materializer.views.as_of import Marks
+from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.store.write.writer import Moved, Writer
 
 
 class Completing:

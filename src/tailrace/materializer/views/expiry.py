@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from tailrace.contracts.record import Change
 from tailrace.kafka.changelogs import Partition
-from tailrace.materializer.adding import Adding, tombstone
-from tailrace.materializer.open_partition import Lose, OpenPartition
-from tailrace.record import Change
-from tailrace.store.expiries import Expiries
-from tailrace.store.writer import Moved
+from tailrace.materializer.views.additions import Adding, tombstone
+from tailrace.materializer.views.open_partition import Lose, OpenPartition
+from tailrace.store.write.expiries import Expiries
+from tailrace.store.write.writer import Moved
 
 _BATCH = 500
 # By then a tombstone has come back, or is asked for again.

@@ -15,10 +15,10 @@ import logging
 import time
 
 from tailrace.kafka.changelogs import Partition
-from tailrace.materializer.adding import Adding, tombstone
-from tailrace.materializer.open_partition import OpenPartition
-from tailrace.store.hand_overs import HandOvers, Served
-from tailrace.store.writer import Moved
+from tailrace.materializer.views.additions import Adding, tombstone
+from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.store.write.hand_overs import HandOvers, Served
+from tailrace.store.write.writer import Moved
 
 log = logging.getLogger(__name__)
 

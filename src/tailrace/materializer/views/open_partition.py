@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tailrace.catalog import CatalogView
+from tailrace.contracts.catalog import CatalogView
 from tailrace.kafka.changelogs import Partition
 
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tailrace.kafka.changelogs import Partition
-from tailrace.materializer.open_partition import OpenPartition
-from tailrace.store.tombstones import Tombstones
-from tailrace.store.writer import Moved
+from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.store.write.tombstones import Tombstones
+from tailrace.store.write.writer import Moved
 
 # A step looks at about so many tombstones of a partition: well under a millisecond of Redis.
 _BATCH = 500

@@ -8,19 +8,19 @@ from collections.abc import Iterable
 
 from tailrace.kafka.additions import Additions
 from tailrace.kafka.changelogs import Partition
-from tailrace.materializer.adding import Adding
-from tailrace.materializer.batch import Batch
 from tailrace.materializer.counters import Counters
-from tailrace.materializer.expiring import Expiring
-from tailrace.materializer.handing_over import HandingOver
-from tailrace.materializer.mending import Mending
-from tailrace.materializer.open_partition import Lose, OpenPartition
-from tailrace.materializer.pruning import Finished, Pruning
-from tailrace.store.eviction import evicts
-from tailrace.store.expiries import Expiries
-from tailrace.store.hand_overs import HandOvers
-from tailrace.store.tombstones import Tombstones
-from tailrace.store.writer import Moved, Writer
+from tailrace.materializer.views.additions import Adding
+from tailrace.materializer.views.batch import Batch
+from tailrace.materializer.views.compaction import Mending
+from tailrace.materializer.views.expiry import Expiring
+from tailrace.materializer.views.hand_over import HandingOver
+from tailrace.materializer.views.open_partition import Lose, OpenPartition
+from tailrace.materializer.views.pruning import Finished, Pruning
+from tailrace.store.connection.eviction import evicts
+from tailrace.store.write.expiries import Expiries
+from tailrace.store.write.hand_overs import HandOvers
+from tailrace.store.write.tombstones import Tombstones
+from tailrace.store.write.writer import Moved, Writer
 
 log = logging.getLogger(__name__)
 

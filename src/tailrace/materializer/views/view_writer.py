@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tailrace.kafka.changelogs import Message, Partition
-from tailrace.materializer.as_of import LIVE, outdated
-from tailrace.materializer.batch import Batch, conflate, cut
-from tailrace.materializer.completing import milliseconds
 from tailrace.materializer.counters import Counters
+from tailrace.materializer.dead_letters import Letters
 from tailrace.materializer.delays import Delays, times_of
-from tailrace.materializer.letters import Letters
-from tailrace.materializer.matching import Matching
-from tailrace.materializer.open_partition import OpenPartition
-from tailrace.materializer.sending import Sending, doubted
-from tailrace.materializer.sifting import Doubts, NotKept, Sifting, Trial, raw
-from tailrace.materializer.upkeep import Upkeep
-from tailrace.store.packed import Packed
-from tailrace.store.writer import Applied, Moved, Parcel, Rejected, Writer
+from tailrace.materializer.poison_search import Doubts, NotKept, Sifting, Trial, raw
+from tailrace.materializer.queries.matcher import Matching
+from tailrace.materializer.sender import Sending, doubted
+from tailrace.materializer.views.as_of import LIVE, outdated
+from tailrace.materializer.views.batch import Batch, conflate, cut
+from tailrace.materializer.views.completeness import milliseconds
+from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.materializer.views.upkeep import Upkeep
+from tailrace.store.layout.packed import Packed
+from tailrace.store.write.writer import Applied, Moved, Parcel, Rejected, Writer
 
 # Bytes of values in one script call: the others who use Redis wait for as long as it takes.
 _LARGEST_BATCH = 4 * 1024 * 1024

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.app import App
-from tailrace.catalog import Column
-from tailrace.checking.outputs import fits
-from tailrace.checking.sources import subject_of
-from tailrace.mistakes import Mistake
-from tailrace.pipeline.findings import Findings
-from tailrace.pipeline.output_analysis import Described, OutputAnalysis
-from tailrace.pipeline.reading import Reading, reading
-from tailrace.pipeline.registered import Registered
-from tailrace.pipeline.source_analysis import SourceAnalysis
-from tailrace.views import Changelog, Feed, View
+from tailrace.contracts.catalog import Column
+from tailrace.declarations.app import App
+from tailrace.declarations.checks.outputs import fits
+from tailrace.declarations.checks.sources import subject_of
+from tailrace.declarations.mistakes import Mistake
+from tailrace.declarations.views import Changelog, Feed, View
+from tailrace.pipeline.analysis.findings import Findings
+from tailrace.pipeline.analysis.outputs import Described, OutputAnalysis
+from tailrace.pipeline.analysis.sources import SourceAnalysis
+from tailrace.pipeline.source.reading import Reading, reading
+from tailrace.pipeline.source.registered import Registered
 
 
 class Analysis:

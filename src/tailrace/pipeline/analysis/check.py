@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.app import App
-from tailrace.catalog import APP_RECORD, Catalog
-from tailrace.checking import find_mistakes
-from tailrace.checking.sources import records
+from tailrace.contracts.catalog import APP_RECORD, Catalog
+from tailrace.declarations.app import App
+from tailrace.declarations.checks import find_mistakes
+from tailrace.declarations.checks.sources import records
+from tailrace.declarations.mistakes import Mistake
+from tailrace.declarations.views import View
 from tailrace.dev import jars
 from tailrace.errors import DeclarationError
 from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.topics import Topics
-from tailrace.mistakes import Mistake
-from tailrace.pipeline.analysis import Analysis
-from tailrace.pipeline.definitions import definition
-from tailrace.pipeline.needs import slots
-from tailrace.pipeline.next_start import consequences
-from tailrace.pipeline.registered import Registered
-from tailrace.pipeline.session import start_session
+from tailrace.pipeline.analysis.analysis import Analysis
+from tailrace.pipeline.analysis.definitions import definition
+from tailrace.pipeline.analysis.needs import slots
+from tailrace.pipeline.lifecycle.next_start import consequences
+from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.spark.session import start_session
 from tailrace.settings import Settings
-from tailrace.views import View
 
 
 def check(app: App, settings: Settings, servers: str = "") -> tuple[list[Checked], list[str]]:

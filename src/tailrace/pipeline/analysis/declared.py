@@ -7,10 +7,10 @@ import json
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from tailrace.app import App
-from tailrace.catalog import CatalogTopic, Column
-from tailrace.pipeline.decoding import avro_key_schema, avro_schema, key_type, value_schema
-from tailrace.topics import Table, Topic
+from tailrace.contracts.catalog import CatalogTopic, Column
+from tailrace.declarations.app import App
+from tailrace.declarations.topics import Table, Topic
+from tailrace.pipeline.source.decoding import avro_key_schema, avro_schema, key_type, value_schema
 
 
 def declared_topics(app: App, session: SparkSession) -> dict[str, CatalogTopic]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.pipeline.decoding import avro_key_schema, avro_schema
-from tailrace.topics import Dedupe, Step, Table, Topic, Where, WithColumns
-from tailrace.views import AGGREGATE, AHEAD, Changelog, Feed, Source, View
+from tailrace.declarations.topics import Dedupe, Step, Table, Topic, Where, WithColumns
+from tailrace.declarations.views import AGGREGATE, AHEAD, Changelog, Feed, Source, View
+from tailrace.pipeline.source.decoding import avro_key_schema, avro_schema
 
 
 def definition(

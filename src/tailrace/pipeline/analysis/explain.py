@@ -5,18 +5,18 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from tailrace.app import App
-from tailrace.checking import find_mistakes
+from tailrace.declarations.app import App
+from tailrace.declarations.checks import find_mistakes
 from tailrace.dev import jars
 from tailrace.errors import DeclarationError, TopicError
-from tailrace.pipeline.analysis import Analysis
-from tailrace.pipeline.builds import Build
-from tailrace.pipeline.changelog import Reach, changelog_frame
-from tailrace.pipeline.check import report
-from tailrace.pipeline.plan import state_stages
-from tailrace.pipeline.reading import readings
-from tailrace.pipeline.registered import Registered
-from tailrace.pipeline.session import start_session
+from tailrace.pipeline.analysis.analysis import Analysis
+from tailrace.pipeline.analysis.check import report
+from tailrace.pipeline.changelog.changelog import Reach, changelog_frame
+from tailrace.pipeline.lifecycle.generations import Build
+from tailrace.pipeline.source.reading import readings
+from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.spark.session import start_session
+from tailrace.pipeline.view.plan import state_stages
 from tailrace.settings import Settings
 
 _OPTIMIZED = "== Optimized Logical Plan =="

@@ -9,9 +9,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from tailrace.mistakes import Mistake
-from tailrace.pipeline.decoding import SchemaUnusable
-from tailrace.place import Place
+from tailrace.declarations.mistakes import Mistake
+from tailrace.declarations.place import Place
+from tailrace.pipeline.source.decoding import SchemaUnusable
 
 T = TypeVar("T")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tailrace.app import App
-from tailrace.catalog import catalog_topic
-from tailrace.commands import commands_topic
+from tailrace.contracts.catalog import catalog_topic
+from tailrace.contracts.commands import commands_topic
+from tailrace.declarations.app import App
+from tailrace.declarations.topics import Table, Topic
+from tailrace.declarations.views import REAL_TIME, Changelog, Feed, View
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import COMMANDS, COMPACTED, DEAD_LETTERS, EVENTS
-from tailrace.pipeline.plan import state_stages
-from tailrace.pipeline.reading import Ground, RowTypes, readings
-from tailrace.topics import Table, Topic
-from tailrace.views import REAL_TIME, Changelog, Feed, View
+from tailrace.pipeline.source.reading import Ground, RowTypes, readings
+from tailrace.pipeline.view.plan import state_stages
 
 
 @dataclass(frozen=True)

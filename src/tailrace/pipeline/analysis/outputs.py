@@ -12,16 +12,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, TimestampType, VariantType
 
-from tailrace.catalog import Column
-from tailrace.mistakes import of_column_name
-from tailrace.pipeline import rows as R
-from tailrace.pipeline.changelog import row_columns
-from tailrace.pipeline.findings import Findings, names_of
-from tailrace.pipeline.plan import Decoded, rows_of
-from tailrace.pipeline.reading import Reading
-from tailrace.pipeline.real_time import python_nodes, stateful_nodes
-from tailrace.pipeline.source_analysis import SourceAnalysis
-from tailrace.views import AGGREGATE, JOIN, REAL_TIME, WINDOW, Feed, View
+from tailrace.contracts.catalog import Column
+from tailrace.declarations.mistakes import of_column_name
+from tailrace.declarations.views import AGGREGATE, JOIN, REAL_TIME, WINDOW, Feed, View
+from tailrace.pipeline.analysis.findings import Findings, names_of
+from tailrace.pipeline.analysis.real_time import python_nodes, stateful_nodes
+from tailrace.pipeline.analysis.sources import SourceAnalysis
+from tailrace.pipeline.changelog.changelog import row_columns
+from tailrace.pipeline.source.reading import Reading
+from tailrace.pipeline.view import rows as R
+from tailrace.pipeline.view.plan import Decoded, rows_of
 
 # What a row is made of beside the user's columns; a transform must leave it.
 _NEEDED = ("_timestamp", "_partition", "_offset")

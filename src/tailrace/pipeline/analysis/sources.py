@@ -9,12 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tailrace.pipeline import decoding, events
-from tailrace.pipeline.decoding import SKIPPED, Schemas
-from tailrace.pipeline.findings import Findings, names_of
-from tailrace.pipeline.reading import Reading, key_columns
-from tailrace.place import Place
-from tailrace.topics import Dedupe, Step, Topic, Where
+from tailrace.declarations.place import Place
+from tailrace.declarations.topics import Dedupe, Step, Topic, Where
+from tailrace.pipeline.analysis.findings import Findings, names_of
+from tailrace.pipeline.source import decoding
+from tailrace.pipeline.source.decoding import SKIPPED, Schemas
+from tailrace.pipeline.source.reading import Reading, key_columns
+from tailrace.pipeline.view import events
 
 
 class SourceAnalysis:

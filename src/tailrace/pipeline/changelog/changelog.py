@@ -9,15 +9,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import TimestampType
 
+from tailrace.declarations.views import LATEST, Feed, View
 from tailrace.kafka.topics import LONGEST
-from tailrace.pipeline import decoding, events
-from tailrace.pipeline.builds import Build
-from tailrace.pipeline.decoding import TIMESTAMP
-from tailrace.pipeline.plan import Decoded, rows_of, state_stages
-from tailrace.pipeline.reading import Reading, RowTypes, looks_at_headers, read, readings
-from tailrace.pipeline.registered import Registered
-from tailrace.pipeline.rows import EXPIRES, PARTITION, PRESENT, VERSION
-from tailrace.views import LATEST, Feed, View
+from tailrace.pipeline.lifecycle.generations import Build
+from tailrace.pipeline.source import decoding
+from tailrace.pipeline.source.decoding import TIMESTAMP
+from tailrace.pipeline.source.reading import Reading, RowTypes, looks_at_headers, read, readings
+from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.view import events
+from tailrace.pipeline.view.plan import Decoded, rows_of, state_stages
+from tailrace.pipeline.view.rows import EXPIRES, PARTITION, PRESENT, VERSION
 
 # How many records a micro-batch takes. One with state is sorted and shuffled as a whole; one without only costs what a
 # crash repeats.

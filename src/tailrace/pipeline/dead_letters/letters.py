@@ -13,15 +13,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tailrace.declarations.views import Feed, View
 from tailrace.kafka.dead_letters import NOT_HELD, ROOM, ROOM_OF_HEADER, dead_letter_topic
-from tailrace.pipeline import decoding, events
-from tailrace.pipeline.changelog import Reach, sink_options
-from tailrace.pipeline.decoding import RAW, SKIPPED, Schemas
-from tailrace.pipeline.events import KEPT, ORDER
-from tailrace.pipeline.evidence import Offsets
-from tailrace.pipeline.reading import Reading, read_between
-from tailrace.pipeline.search import Found
-from tailrace.views import Feed, View
+from tailrace.pipeline.changelog.changelog import Reach, sink_options
+from tailrace.pipeline.dead_letters.evidence import Offsets
+from tailrace.pipeline.dead_letters.search import Found
+from tailrace.pipeline.source import decoding
+from tailrace.pipeline.source.decoding import RAW, SKIPPED, Schemas
+from tailrace.pipeline.source.reading import Reading, read_between
+from tailrace.pipeline.view import events
+from tailrace.pipeline.view.events import KEPT, ORDER
 
 _BASE = "__base"
 _VIEWS = "__views"

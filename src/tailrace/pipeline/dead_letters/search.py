@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 from pyspark.errors import PySparkException
 
-from tailrace.catalog import Progress
+from tailrace.contracts.catalog import Progress
 from tailrace.errors import Unreachable
 from tailrace.kafka.groups import Group
-from tailrace.pipeline.evidence import Account, Evidence, Offsets, Passing
+from tailrace.pipeline.dead_letters.evidence import Account, Evidence, Offsets, Passing
 
 log = logging.getLogger(__name__)
 

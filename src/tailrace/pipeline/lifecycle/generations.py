@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tailrace.catalog import CatalogFeed, CatalogView
+from tailrace.contracts.catalog import CatalogFeed, CatalogView
+from tailrace.contracts.position import lineage
+from tailrace.contracts.requests import Request
+from tailrace.declarations.views import Changelog, Feed, View
 from tailrace.errors import DefinitionChanged
-from tailrace.pipeline.definitions import differences
-from tailrace.pipeline.reading import Ground
-from tailrace.position import lineage
-from tailrace.requests import Request
-from tailrace.views import Changelog, Feed, View
+from tailrace.pipeline.analysis.definitions import differences
+from tailrace.pipeline.source.reading import Ground
 
 log = logging.getLogger(__name__)
 

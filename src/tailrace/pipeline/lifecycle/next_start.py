@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.app import App
-from tailrace.catalog import Catalog
-from tailrace.pipeline.builds import parents_of
-from tailrace.pipeline.definitions import differences
+from tailrace.contracts.catalog import Catalog
+from tailrace.declarations.app import App
+from tailrace.pipeline.analysis.definitions import differences
+from tailrace.pipeline.lifecycle.generations import parents_of
 
 
 def consequences(app: App, definitions: Mapping[str, Mapping[str, object]], catalog: Catalog | None) -> list[str]:

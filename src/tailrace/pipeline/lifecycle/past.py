@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import MutableMapping
 
-from tailrace.catalog import APP_RECORD, Catalog, Progress
+from tailrace.contracts.catalog import APP_RECORD, Catalog, Progress
 from tailrace.errors import NewerFormat
 
 log = logging.getLogger(__name__)

@@ -22,12 +22,12 @@ from pyspark.sql.streaming.listener import StateOperatorProgress, StreamingQuery
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tailrace.catalog import Progress
+from tailrace.contracts.catalog import Progress
 from tailrace.errors import TailraceError, Unreachable
 from tailrace.kafka.groups import Group
-from tailrace.pipeline import events
-from tailrace.pipeline.backlog import MANY, Bounds, lost, reached, waiting
-from tailrace.pipeline.replays import Replays, raised
+from tailrace.pipeline.lifecycle.backlog import MANY, Bounds, lost, reached, waiting
+from tailrace.pipeline.lifecycle.replays import Replays, raised
+from tailrace.pipeline.view import events
 
 log = logging.getLogger(__name__)
 

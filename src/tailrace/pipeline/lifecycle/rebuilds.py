@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.errors import Unreachable
-from tailrace.pipeline.builds import Build
-from tailrace.pipeline.query import Query
+from tailrace.pipeline.lifecycle.generations import Build
+from tailrace.pipeline.lifecycle.query import Query
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace.pipeline.builds import Build
-from tailrace.pipeline.changelog import Reach, changelog_writer, real_time
+from tailrace.pipeline.changelog.changelog import Reach, changelog_writer, real_time
+from tailrace.pipeline.lifecycle.generations import Build
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tailrace.pipeline.backlog import Bounds
+from tailrace.pipeline.lifecycle.backlog import Bounds
 
 # A row has absorbed no more than this, and no more than so many events of each record that was written. Redis compares
 # versions exactly up to 2^53: that are two million steps.

@@ -29,12 +29,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tailrace.pipeline import functions, wire
-from tailrace.pipeline.avro_decimals import beyond, narrowed, widened
-from tailrace.pipeline.registered import Registered
-from tailrace.pipeline.wrapping import MARK, wrapped
-from tailrace.pipeline.writers import Writers
-from tailrace.topics import Topic
+from tailrace.declarations.topics import Topic
+from tailrace.pipeline.source import wire
+from tailrace.pipeline.source.avro_decimals import beyond, narrowed, widened
+from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.source.wrapper import MARK, wrapped
+from tailrace.pipeline.source.writer_schemas import Writers
+from tailrace.pipeline.spark import functions
 
 # No field or column of a user can have a name that starts with _; these are hidden from their SQL by the analysis.
 SKIPPED = "__skipped"

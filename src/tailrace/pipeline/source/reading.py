@@ -15,10 +15,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from tailrace.catalog import Column as CatalogColumn
-from tailrace.pipeline.registered import Registered
-from tailrace.topics import Dedupe, Table, Topic, Where
-from tailrace.views import Changelog, Feed, Source, View
+from tailrace.contracts.catalog import Column as CatalogColumn
+from tailrace.declarations.topics import Dedupe, Table, Topic, Where
+from tailrace.declarations.views import Changelog, Feed, Source, View
+from tailrace.pipeline.source.registered import Registered
 
 # After each fetch Spark asks where the partition begins and ends, and throws away what was fetched and not taken: so a
 # fetch is large, and taken whole. A larger one costs more than it saves, in the garbage collector.

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tailrace.avro.registry import Registry
+from tailrace.declarations.topics import Topic
 from tailrace.errors import RegistryError
-from tailrace.pipeline import wire
-from tailrace.pipeline.writers import Writers
-from tailrace.topics import Topic
+from tailrace.pipeline.source import wire
+from tailrace.pipeline.source.writer_schemas import Writers
 
 
 class Registered:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from tailrace.avro.writer_safety import unusable
-from tailrace.pipeline.wrapping import MARK, wrapped
+from tailrace.pipeline.source.wrapper import MARK, wrapped
 
 _HEADER = 5
 _REST = 2**31 - 1

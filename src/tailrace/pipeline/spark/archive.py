@@ -21,7 +21,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from tailrace.dev.cache import user_cache
 from tailrace.errors import InstallError
-from tailrace.pipeline.java_options import given_options
+from tailrace.pipeline.spark.java_options import given_options
 
 # An archive that nobody has used for so long belongs to something that was removed.
 _UNUSED_DAYS = 30
@@ -85,7 +85,7 @@ def make_archive(jars: Sequence[Path]) -> Path:
         _remove_unused(file.parent)
         with tempfile.TemporaryDirectory(prefix=".making-", dir=file.parent) as directory:
             made = Path(directory, "classes.jsa")
-            command = [sys.executable, "-m", "tailrace.pipeline.training", str(made), *map(str, jars)]
+            command = [sys.executable, "-m", "tailrace.pipeline.spark.training", str(made), *map(str, jars)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0 or not made.is_file():
                 said = (done.stderr.strip() or done.stdout.strip() or "nothing was said").splitlines()[-1]

@@ -29,7 +29,7 @@ def install(jvm: Any, directory: Path) -> None:
     for source in (*_FUNCTIONS, *_ANALYSIS, *_BATCHES, *_CORE, *(_SINK if _has(jvm, loader, _KAFKA) else ())):
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(known)
-        compiler.cook(source, Path(__file__).with_name(source).read_text(encoding="utf-8"))
+        compiler.cook(source, (Path(__file__).parent / "java" / source).read_text(encoding="utf-8"))
         known = compiler.getClassLoader()
         for name, code in compiler.getBytecodes().items():
             file = directory / f"{name.replace('.', '/')}.class"

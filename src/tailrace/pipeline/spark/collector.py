@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tailrace.pipeline.java_options import given_options
-from tailrace.pipeline.memory import heap_is_chosen
+from tailrace.pipeline.spark.java_options import given_options
+from tailrace.pipeline.spark.memory import heap_is_chosen
 
 # In a heap of the usual size, of 1 GB, this collector takes a sixth less processor time than the JVM's own choice.
 _COLLECTOR = "-XX:+UseParallelGC"

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from os import sysconf
 from pathlib import Path
 
-from tailrace.app import App
-from tailrace.pipeline.java_options import given_options
-from tailrace.pipeline.plan import state_stages
-from tailrace.pipeline.reading import readings
+from tailrace.declarations.app import App
+from tailrace.pipeline.source.reading import readings
+from tailrace.pipeline.spark.java_options import given_options
+from tailrace.pipeline.view.plan import state_stages
 
 _MEGABYTE = 1024 * 1024
 # What a pipeline holds without long records.

@@ -1,6 +1,6 @@
 """What the archive of Spark's classes is made from: a JVM that does once what a pipeline does, without Kafka.
 
-python -m tailrace.pipeline.training FILE JAR…
+python -m tailrace.pipeline.spark.training FILE JAR…
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tailrace.pipeline.functions import json
-from tailrace.pipeline.session import start_session
+from tailrace.pipeline.spark.functions import json
+from tailrace.pipeline.spark.session import start_session
 
 # Classes that only a query on Kafka comes to: packages, and the beginnings of the names of the jars that hold them.
 _KAFKA = (

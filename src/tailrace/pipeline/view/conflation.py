@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tailrace.pipeline.functions import pack, unpack
+from tailrace.pipeline.spark.functions import pack, unpack
 
 _KEY = "key"
 _NEWEST = "newest"

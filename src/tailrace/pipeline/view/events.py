@@ -17,12 +17,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from tailrace import durations
-from tailrace.pipeline import decoding
-from tailrace.pipeline.decoding import MALFORMED, NULL_VALUE, SKIPPED, TIMESTAMP, Schemas
-from tailrace.pipeline.reading import HEADERS, Reading, key_columns, order
-from tailrace.topics import Dedupe, Step, Where
-from tailrace.views import Window
+from tailrace.declarations import durations
+from tailrace.declarations.topics import Dedupe, Step, Where
+from tailrace.declarations.views import Window
+from tailrace.pipeline.source import decoding
+from tailrace.pipeline.source.decoding import MALFORMED, NULL_VALUE, SKIPPED, TIMESTAMP, Schemas
+from tailrace.pipeline.source.reading import HEADERS, Reading, key_columns, order
 
 # What conditions have let through so far; of a table, whether the key holds a row.
 KEPT = "__kept"

@@ -15,17 +15,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, LongType, StructType
 
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
+from tailrace.declarations.topics import Topic
+from tailrace.declarations.views import Changelog, Feed, Source, View
 from tailrace.dev import jars
-from tailrace.pipeline import decoding, events
-from tailrace.pipeline.changelog import changes, row_columns
-from tailrace.pipeline.decoding import SKIPPED, Schemas
-from tailrace.pipeline.plan import Decoded, rows_of
-from tailrace.pipeline.reading import Reading, reading
-from tailrace.pipeline.session import start_session
+from tailrace.pipeline.changelog.changelog import changes, row_columns
+from tailrace.pipeline.source import decoding
+from tailrace.pipeline.source.decoding import SKIPPED, Schemas
+from tailrace.pipeline.source.reading import Reading, reading
+from tailrace.pipeline.spark.session import start_session
+from tailrace.pipeline.view import events
+from tailrace.pipeline.view.plan import Decoded, rows_of
 from tailrace.testing import Given, Record
-from tailrace.topics import Topic
-from tailrace.views import Changelog, Feed, Source, View
 
 # Longer than any timestamp is ahead of another.
 _EVER = "5000000 days"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from tailrace.pipeline import events as E
-from tailrace.pipeline import rows as R
-from tailrace.pipeline.reading import Reading
-from tailrace.views import JOIN, LATEST, Feed, View
+from tailrace.declarations.views import JOIN, LATEST, Feed, View
+from tailrace.pipeline.source.reading import Reading
+from tailrace.pipeline.view import events as E
+from tailrace.pipeline.view import rows as R
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
-from tailrace import durations
-from tailrace.pipeline.conflation import conflated
-from tailrace.pipeline.decoding import TIMESTAMP
-from tailrace.pipeline.events import KEPT, ORDER, USABLE
-from tailrace.pipeline.reading import Reading
-from tailrace.topics import WithColumns
-from tailrace.views import LATEST, WINDOW_END, WINDOW_START, Feed, View, Window
+from tailrace.declarations import durations
+from tailrace.declarations.topics import WithColumns
+from tailrace.declarations.views import LATEST, WINDOW_END, WINDOW_START, Feed, View, Window
+from tailrace.pipeline.source.decoding import TIMESTAMP
+from tailrace.pipeline.source.reading import Reading
+from tailrace.pipeline.view.conflation import conflated
+from tailrace.pipeline.view.events import KEPT, ORDER, USABLE
 
 VERSION = "_version"
 PRESENT = "__present"

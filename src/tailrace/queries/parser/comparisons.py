@@ -7,13 +7,15 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from tailrace.queries import moments, spans
+from tailrace.queries import moments
 from tailrace.queries.arithmetic import OPERATORS, comparable
 from tailrace.queries.error import QueryError
 from tailrace.queries.kinds import NUMBERS, Kind
-from tailrace.queries.spans import Span
+from tailrace.queries.parser import spans
+from tailrace.queries.parser.spans import Span
+from tailrace.queries.parser.syntax import place
+from tailrace.queries.parser.values import NULL, described, time_literal, unsolvable
 from tailrace.queries.spelling import spell_value
-from tailrace.queries.syntax import place
 from tailrace.queries.tree import (
     FALSE,
     MIRRORED,
@@ -27,7 +29,6 @@ from tailrace.queries.tree import (
     Literal,
     Value,
 )
-from tailrace.queries.values import NULL, described, time_literal, unsolvable
 
 _COMPARABLE = NUMBERS | {Kind.TEXT, Kind.BOOLEAN}
 

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from tailrace.queries.comparisons import compared, listed
 from tailrace.queries.error import QueryError
 from tailrace.queries.kinds import Kind
 from tailrace.queries.limits import MAX_LIST, MAX_PATTERN
-from tailrace.queries.order import SUPPORTED
+from tailrace.queries.parser.comparisons import compared, listed
+from tailrace.queries.parser.order import SUPPORTED
+from tailrace.queries.parser.spans import Span
+from tailrace.queries.parser.syntax import place
+from tailrace.queries.parser.values import NULL, Values, described
 from tailrace.queries.pattern import read_pattern
-from tailrace.queries.spans import Span
 from tailrace.queries.spelling import spell
-from tailrace.queries.syntax import place
 from tailrace.queries.tree import (
     FALSE,
     OPPOSITE,
@@ -30,7 +31,6 @@ from tailrace.queries.tree import (
     Like,
     Literal,
 )
-from tailrace.queries.values import NULL, Values, described
 
 _COMPARISONS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailrace.catalog import Column
-from tailrace.queries import syntax
-from tailrace.queries.conditions import Conditions
+from tailrace.contracts.catalog import Column
 from tailrace.queries.error import QueryError
 from tailrace.queries.limits import MAX_COST
+from tailrace.queries.parser import syntax
+from tailrace.queries.parser.conditions import Conditions
+from tailrace.queries.parser.tokens import check
+from tailrace.queries.parser.values import Values
 from tailrace.queries.predicate import Predicate
-from tailrace.queries.tokens import check
-from tailrace.queries.values import Values
 
 
 def parse(text: str, columns: Sequence[Column]) -> Predicate:

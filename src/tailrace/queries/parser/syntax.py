@@ -6,8 +6,8 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from tailrace.queries.error import QueryError
-from tailrace.queries.order import SUPPORTED
-from tailrace.queries.tokens import DIALECT, check
+from tailrace.queries.parser.order import SUPPORTED
+from tailrace.queries.parser.tokens import DIALECT, check
 
 _TWO = frozenset({"this", "expression"})
 _ONE = frozenset({"this"})

@@ -18,7 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from tailrace.queries import moments
 from tailrace.queries.error import QueryError
 from tailrace.queries.limits import MAX_TEXT, MAX_TOKENS
-from tailrace.queries.order import SUPPORTED, check_order
+from tailrace.queries.parser.order import SUPPORTED, check_order
 
 
 class Where(Dialect):

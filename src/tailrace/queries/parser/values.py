@@ -10,14 +10,15 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from tailrace.catalog import Column
-from tailrace.queries import arithmetic, moments, spans
+from tailrace.contracts.catalog import Column
+from tailrace.queries import arithmetic, moments
 from tailrace.queries.error import QueryError
 from tailrace.queries.kinds import NUMBERS, Kind, Type, read_type
 from tailrace.queries.limits import MAX_DIGITS
-from tailrace.queries.order import SUPPORTED
-from tailrace.queries.spans import Span
-from tailrace.queries.syntax import place, unknown
+from tailrace.queries.parser import spans
+from tailrace.queries.parser.order import SUPPORTED
+from tailrace.queries.parser.spans import Span
+from tailrace.queries.parser.syntax import place, unknown
 from tailrace.queries.tree import Arithmetic, Field, Literal, Value
 
 _NUMBER = re.compile(r"(\d+)(\.\d*)?([eE][+-]?\d{1,4})?", re.ASCII)

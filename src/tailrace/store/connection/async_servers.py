@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import redis.asyncio
 
-from tailrace.store import connecting
-from tailrace.store.address import Address, Node
-from tailrace.store.outages import Unavailable, unavailable
-from tailrace.store.topology import Topology, holder, nowhere
+from tailrace.store.connection import clients
+from tailrace.store.connection.address import Address, Node
+from tailrace.store.connection.outages import Unavailable, unavailable
+from tailrace.store.connection.topology import Topology, holder, nowhere
 
 # Commands that are under way at a time. Each has a connection of its own, which stays: ten thousand clients that come
 # at once must not be as many connections.
@@ -41,7 +41,7 @@ class AsyncServers:
             client = await self._client(node)
             try:
                 yield client
-            except connecting.ERRORS as error:
+            except clients.ERRORS as error:
                 await client.connection_pool.disconnect(inuse_connections=False)
                 self._topology.doubt()
                 raise cast(Unavailable, unavailable(error, node, always=True)) from None
@@ -65,10 +65,10 @@ class AsyncServers:
 
     async def connected(self, node: Node) -> Any:
         """A plain connection of its own to a server, for pub/sub."""
-        connection = connecting.link(node)
+        connection = clients.link(node)
         try:
             await connection.connect()
-        except connecting.ERRORS as error:
+        except clients.ERRORS as error:
             await connection.disconnect(nowait=True)
             self._topology.doubt()
             raise cast(Unavailable, unavailable(error, node, always=True)) from None
@@ -96,8 +96,8 @@ class AsyncServers:
 
     async def _is_well(self, node: Node) -> bool:
         try:
-            info = await connecting.command(self._adviser(node), "CLUSTER", "INFO")
-        except connecting.ERRORS:
+            info = await clients.command(self._adviser(node), "CLUSTER", "INFO")
+        except clients.ERRORS:
             return False
         return b"cluster_state:ok" in (info.encode() if isinstance(info, str) else info)
 
@@ -116,10 +116,10 @@ class AsyncServers:
         topology, failure = self._topology, None
         for adviser in topology.advisers(now)[:most]:
             try:
-                answer = await connecting.command(self._adviser(adviser), *topology.question)
+                answer = await clients.command(self._adviser(adviser), *topology.question)
                 if topology.learn(adviser, answer, now):
                     return
-            except connecting.ERRORS as error:
+            except clients.ERRORS as error:
                 failure = unavailable(error, adviser, always=True)
                 topology.silent(adviser, now)
         if not topology.known and not topology.go_on():
@@ -129,12 +129,12 @@ class AsyncServers:
         found = self._clients.get(node)
         if found is None:
             gone = [self._clients.pop(other) for other in self._clients.keys() - set(self._topology.nodes)]
-            found = self._clients[node] = connecting.async_client(node)
+            found = self._clients[node] = clients.async_client(node)
             for client in gone:
                 await client.aclose()
         return found
 
     def _adviser(self, node: Node) -> redis.asyncio.Redis:
         if node not in self._advisers:
-            self._advisers[node] = connecting.async_adviser(node)
+            self._advisers[node] = clients.async_adviser(node)
         return self._advisers[node]

@@ -10,7 +10,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tailrace.store.address import Node
+from tailrace.store.connection.address import Node
 
 # What a client raises while its server can't be used, and for mistakes of ours.
 ERRORS = (redis.RedisError, OSError)

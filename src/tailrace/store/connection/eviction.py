@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.store.outages import Unavailable
-from tailrace.store.writer import Writer
+from tailrace.store.connection.outages import Unavailable
+from tailrace.store.write.writer import Writer
 
 
 def evicts(writer: Writer, keys: list[bytes]) -> str | None:

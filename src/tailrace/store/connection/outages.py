@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import redis
 
-from tailrace.store.address import Node
+from tailrace.store.connection.address import Node
 
 _MOVING = ("its slots are being moved", "Nothing to do, unless it lasts: see CLUSTER NODES")
 _LOGIN = (

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import redis
 
-from tailrace.store.async_servers import AsyncServers
-from tailrace.store.outages import unavailable
-from tailrace.store.servers import Servers
+from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.connection.outages import unavailable
+from tailrace.store.connection.servers import Servers
 
 # The keys and the arguments of a script.
 Call = tuple[Sequence[bytes], Sequence[Any]]
@@ -19,7 +19,7 @@ Call = tuple[Sequence[bytes], Sequence[Any]]
 
 def script_text(*names: str) -> str:
     """What stands in the files of a script: those before the last one define functions that it uses."""
-    return "".join((files("tailrace.store") / f"{name}.lua").read_text() for name in names)
+    return "".join((files("tailrace.store") / "scripts" / f"{name}.lua").read_text() for name in names)
 
 
 class _Text:

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 import redis
 
-from tailrace.store import connecting
-from tailrace.store.address import Address, Node
-from tailrace.store.outages import unavailable
-from tailrace.store.topology import Topology, holder, nowhere
+from tailrace.store.connection import clients
+from tailrace.store.connection.address import Address, Node
+from tailrace.store.connection.outages import unavailable
+from tailrace.store.connection.topology import Topology, holder, nowhere
 
 
 class Servers:
@@ -34,7 +34,7 @@ class Servers:
         client = self._client(node)
         try:
             yield client
-        except connecting.ERRORS as error:
+        except clients.ERRORS as error:
             outage = unavailable(error, node)
             if outage is None:
                 raise
@@ -68,9 +68,9 @@ class Servers:
         topology, failure = self._topology, None
         for adviser in topology.advisers(now)[:most]:
             try:
-                if topology.learn(adviser, connecting.command(self._adviser(adviser), *topology.question), now):
+                if topology.learn(adviser, clients.command(self._adviser(adviser), *topology.question), now):
                     return
-            except connecting.ERRORS as error:
+            except clients.ERRORS as error:
                 failure = unavailable(error, adviser, always=True)
                 topology.silent(adviser, now)
         if not topology.known and not topology.go_on():
@@ -80,10 +80,10 @@ class Servers:
         if node not in self._clients:
             for gone in self._clients.keys() - set(self._topology.nodes):
                 self._clients.pop(gone).close()
-            self._clients[node] = connecting.client(node)
+            self._clients[node] = clients.client(node)
         return self._clients[node]
 
     def _adviser(self, node: Node) -> redis.Redis:
         if node not in self._advisers:
-            self._advisers[node] = connecting.adviser(node)
+            self._advisers[node] = clients.adviser(node)
         return self._advisers[node]

@@ -13,8 +13,8 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tailrace.store.address import Address, Node
-from tailrace.store.outages import CODES, Unavailable
+from tailrace.store.connection.address import Address, Node
+from tailrace.store.connection.outages import CODES, Unavailable
 
 SLOTS = 16384
 ASK_AGAIN = 2.0

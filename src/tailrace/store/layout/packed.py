@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tailrace.record import Change
-from tailrace.store.row import Row, unpack
+from tailrace.contracts.record import Change
+from tailrace.store.layout.row import Row, unpack
 
 
 @dataclass(frozen=True, slots=True)

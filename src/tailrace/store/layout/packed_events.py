@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tailrace.event import Event
+from tailrace.contracts.event import Event
 
 
 @dataclass(slots=True)

@@ -18,9 +18,9 @@ from typing import Any
 
 import redis
 
-from tailrace.store.address import Node
-from tailrace.store.async_servers import AsyncServers
-from tailrace.store.outages import Unavailable
+from tailrace.store.connection.address import Node
+from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.connection.outages import Unavailable
 
 log = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.store.async_servers import AsyncServers
-from tailrace.store.feed_keys import feed_keys
-from tailrace.store.feeds import FeedPlace
-from tailrace.store.row import Row, unpack
-from tailrace.store.scripts import AsyncScript, script_text
+from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.connection.scripts import AsyncScript, script_text
+from tailrace.store.layout.feed_keys import feed_keys
+from tailrace.store.layout.row import Row, unpack
+from tailrace.store.write.feeds import FeedPlace
 
 # For how many seconds a registration lasts at least, and how often it is to be refreshed.
 LEASE = 15.0

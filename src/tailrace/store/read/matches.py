@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.store.async_servers import AsyncServers
-from tailrace.store.keys import QueryNames, partition_keys
-from tailrace.store.row import Row, unpack
-from tailrace.store.scripts import AsyncScript, script_text
+from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.connection.scripts import AsyncScript, script_text
+from tailrace.store.layout.keys import QueryNames, partition_keys
+from tailrace.store.layout.row import Row, unpack
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.freshness import Report
-from tailrace.store.async_servers import AsyncServers
-from tailrace.store.keys import catalog_key, partition_keys
-from tailrace.store.outages import Unavailable as Unavailable
-from tailrace.store.reports import read_reports
-from tailrace.store.row import Row, unpack
-from tailrace.store.scanning import Scanning
-from tailrace.store.stored import FIELDS, Stored
-from tailrace.store.stored import stored as stored_of
+from tailrace.contracts.freshness import Report
+from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.connection.outages import Unavailable as Unavailable
+from tailrace.store.layout.keys import catalog_key, partition_keys
+from tailrace.store.layout.row import Row, unpack
+from tailrace.store.layout.stored import FIELDS, Stored
+from tailrace.store.layout.stored import stored as stored_of
+from tailrace.store.read.scanning import Scanning
+from tailrace.store.write.reports import read_reports
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from typing import cast
 
 from redis.exceptions import NoPermissionError
 
-from tailrace.store.async_servers import AsyncServers
-from tailrace.store.keys import partition_keys
-from tailrace.store.row import Row, unpack
-from tailrace.store.stored import FIELDS, Stored
-from tailrace.store.stored import stored as stored_of
+from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.layout.keys import partition_keys
+from tailrace.store.layout.row import Row, unpack
+from tailrace.store.layout.stored import FIELDS, Stored
+from tailrace.store.layout.stored import stored as stored_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.store.writer import Moved, Writer, moved
+from tailrace.store.write.writer import Moved, Writer, moved
 
 
 @dataclass(frozen=True, slots=True)

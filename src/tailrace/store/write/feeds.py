@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.catalog import CatalogFeed
-from tailrace.store.feed_keys import FeedKeys, feed_keys
-from tailrace.store.packed_events import PackedEvents
-from tailrace.store.scripts import Call
-from tailrace.store.writer import Moved, Rejected, Writer, moved
+from tailrace.contracts.catalog import CatalogFeed
+from tailrace.store.connection.scripts import Call
+from tailrace.store.layout.feed_keys import FeedKeys, feed_keys
+from tailrace.store.layout.packed_events import PackedEvents
+from tailrace.store.write.writer import Moved, Rejected, Writer, moved
 
 # Of a feed that is not ordered, so many events of a partition are remembered by what they are.
 REMEMBERED = 50_000

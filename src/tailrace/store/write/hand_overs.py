@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.store.stored import FIELDS, stored
-from tailrace.store.writer import Moved, Writer, moved
+from tailrace.store.layout.stored import FIELDS, stored
+from tailrace.store.write.writer import Moved, Writer, moved
 
 
 @dataclass(frozen=True, slots=True)

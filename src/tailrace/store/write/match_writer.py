@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import redis
 
-from tailrace.record import Change
-from tailrace.store.keys import QueryNames
-from tailrace.store.message import Event
-from tailrace.store.packed import pack
-from tailrace.store.row import Row, unpack
-from tailrace.store.scripts import script_text
-from tailrace.store.writer import Applied, Moved, Parcel, Rejected, Writer, applied, moved
+from tailrace.contracts.record import Change
+from tailrace.store.connection.scripts import script_text
+from tailrace.store.layout.keys import QueryNames
+from tailrace.store.layout.message import Event
+from tailrace.store.layout.packed import pack
+from tailrace.store.layout.row import Row, unpack
+from tailrace.store.write.writer import Applied, Moved, Parcel, Rejected, Writer, applied, moved
 
 # A resuming client learns of at most so many keys that have left since.
 MOST_LEFT = 10_000

@@ -1,4 +1,4 @@
-"""Reports of materializers in the store: how fresh each view is; see `tailrace.freshness`.
+"""Reports of materializers in the store: how fresh each view is; see `tailrace.contracts.freshness`.
 
 One small hash per app. A report is written every few seconds, so one that is old is of a materializer that has ended:
 who reads passes it over (`freshness`), and who writes removes it in the end.
@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Awaitable, Mapping
 from typing import Any, cast
 
-from tailrace.freshness import FORGOTTEN, Report
-from tailrace.store.async_servers import AsyncServers
-from tailrace.store.keys import freshness_key
-from tailrace.store.writer import Writer
+from tailrace.contracts.freshness import FORGOTTEN, Report
+from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.layout.keys import freshness_key
+from tailrace.store.write.writer import Writer
 
 # An app whose materializers have all ended leaves nothing behind.
 _KEPT = 24 * 3600 * 1000

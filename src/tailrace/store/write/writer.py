@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import redis
 
-from tailrace.catalog import APP_RECORD, Catalog
-from tailrace.record import Change
-from tailrace.store.keys import PartitionKeys, catalog_key, partition_keys
-from tailrace.store.outages import Unavailable as Unavailable
-from tailrace.store.packed import Packed, pack
-from tailrace.store.row import unpack
-from tailrace.store.scripts import Script, script_text
-from tailrace.store.servers import Servers
-from tailrace.store.stored import FIELDS, Stored, stored
+from tailrace.contracts.catalog import APP_RECORD, Catalog
+from tailrace.contracts.record import Change
+from tailrace.store.connection.outages import Unavailable as Unavailable
+from tailrace.store.connection.scripts import Script, script_text
+from tailrace.store.connection.servers import Servers
+from tailrace.store.layout.keys import PartitionKeys, catalog_key, partition_keys
+from tailrace.store.layout.packed import Packed, pack
+from tailrace.store.layout.row import unpack
+from tailrace.store.layout.stored import FIELDS, Stored, stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.page import Place
-from tailrace.gateway.reads import Reads
-from tailrace.gateway.scan import Found, Matches, Moved, choose
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.http.listings.page import Place
+from tailrace.gateway.http.listings.scan import Found, Matches, Moved, choose
+from tailrace.gateway.live.keys.reads import Reads
 from tailrace.queries import Predicate
-from tailrace.store.reader import Held
-from tailrace.store.stored import Stored
+from tailrace.store.layout.stored import Stored
+from tailrace.store.read.reader import Held
 
 
 def asked_keys(view: KnownView, predicates: Sequence[Predicate]) -> list[bytes] | None:

@@ -17,21 +17,21 @@ from hashlib import sha256
 
 from starlette.responses import Response
 
-from tailrace.catalog import Column
+from tailrace.contracts.catalog import Column
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.lookup import matches as matches_tag
-from tailrace.gateway.lookup import out_of_reach
-from tailrace.gateway.page import Place, key_number
-from tailrace.gateway.picking import asked_keys, pick
+from tailrace.gateway.http.listings.by_key import asked_keys, pick
+from tailrace.gateway.http.listings.page import Place, key_number
+from tailrace.gateway.http.listings.scan import Found, Matches, Moved, scan
+from tailrace.gateway.http.listings.since import Since, since
+from tailrace.gateway.http.lookup import matches as matches_tag
+from tailrace.gateway.http.lookup import out_of_reach
+from tailrace.gateway.live.positions import Ahead, Later, Reset, too_far_ahead
 from tailrace.gateway.problems import Problem, unavailable
-from tailrace.gateway.resume import Ahead, Later, Reset, too_far_ahead
-from tailrace.gateway.scan import Found, Matches, Moved, scan
-from tailrace.gateway.since import Since, since
-from tailrace.position import Position
 from tailrace.queries import Predicate, QueryError, parse, row_decoder
-from tailrace.store.reader import Unavailable
-from tailrace.store.stored import Stored
+from tailrace.store.layout.stored import Stored
+from tailrace.store.read.reader import Unavailable
 
 LIMIT = 100
 MOST = 1000

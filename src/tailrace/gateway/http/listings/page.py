@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from tailrace.store.page_keys import PageKey
+from tailrace.store.read.page_keys import PageKey
 
 _NUMBER = 4
 _SIGNATURE = 16

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.page import Place, digest, digests
-from tailrace.store.row import Row
-from tailrace.store.scanning import Batch
-from tailrace.store.stored import Stored
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.http.listings.page import Place, digest, digests
+from tailrace.store.layout.row import Row
+from tailrace.store.layout.stored import Stored
+from tailrace.store.read.scanning import Batch
 
 # What one page costs at most, beside its last batch: rows that are looked at, and bytes that go out.
 EXAMINED = 10_000
@@ -24,7 +24,7 @@ _FEWEST, _MOST = 10, 500
 
 
 class Source(Protocol):
-    """Where rows are scanned: `tailrace.store.scanning.Scanning`."""
+    """Where rows are scanned: `tailrace.store.read.scanning.Scanning`."""
 
     async def batch(
         self, view: str, partition: int, lineage: str, *, gone: bool = False, cursor: int = 0, count: int = 100

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.resume import After, Ahead, Later, Reset, entry
-from tailrace.store.stored import Stored
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.live.positions import After, Ahead, Later, Reset, entry
+from tailrace.store.layout.stored import Stored
 
 
 @dataclass(frozen=True)

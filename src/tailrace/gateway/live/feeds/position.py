@@ -6,10 +6,10 @@ get an event again, or be told that they have missed any, because a definition h
 
 from __future__ import annotations
 
-from tailrace.gateway.known import KnownFeed
-from tailrace.gateway.resume import After, Ahead, Fresh, Reset
-from tailrace.position import Position
-from tailrace.store.listening import Listener
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownFeed
+from tailrace.gateway.live.positions import After, Ahead, Fresh, Reset
+from tailrace.store.read.listening import Listener
 
 
 def feed_entry(text: str | None, feed: KnownFeed, partition: int, listener: Listener) -> Fresh | After | Ahead | Reset:

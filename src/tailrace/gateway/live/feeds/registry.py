@@ -9,18 +9,18 @@ from collections.abc import Callable, Coroutine
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from tailrace.gateway.endings import FAULT, GONE, SLOW, end
-from tailrace.gateway.feed_resume import feed_rebuilt
-from tailrace.gateway.feed_subscription import FeedSubscription
-from tailrace.gateway.followed_feed import FeedSource, FollowedFeed
-from tailrace.gateway.known import Known, KnownFeed
+from tailrace.gateway.catalog import Known, KnownFeed
+from tailrace.gateway.connection.close_reasons import FAULT, GONE, SLOW, end
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.live.feeds.position import feed_rebuilt
+from tailrace.gateway.live.feeds.subscription import FeedSubscription
+from tailrace.gateway.live.feeds.watched import FeedSource, FollowedFeed
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
 from tailrace.gateway.unknown import unknown_feed
-from tailrace.gateway.wire import Wire
-from tailrace.store.feeds import FeedPlace
-from tailrace.store.listening import heard
-from tailrace.store.reader import Unavailable
+from tailrace.store.read.listening import heard
+from tailrace.store.read.reader import Unavailable
+from tailrace.store.write.feeds import FeedPlace
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _FAREWELL = 2.0
 
 
 class Link(Protocol):
-    """Where messages come from: `tailrace.store.channels.Channels`."""
+    """Where messages come from: `tailrace.store.read.channels.Channels`."""
 
     def join(self, channel: bytes) -> None:
         """Want a channel."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from tailrace.store.listening import Heard, Listener, Page
-from tailrace.store.row import Row
+from tailrace.store.layout.row import Row
+from tailrace.store.read.listening import Heard, Listener, Page
 
 
 class Check(Enum):

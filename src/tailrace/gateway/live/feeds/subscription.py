@@ -16,19 +16,19 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tailrace.gateway import notices
-from tailrace.gateway.endings import FAULT, end
-from tailrace.gateway.feed_problems import already_followed
-from tailrace.gateway.feed_resume import feed_ahead, feed_entry, missed
-from tailrace.gateway.followed_feed import FIRST_PAGE, FollowedFeed, page_size
+from tailrace.gateway.connection.close_reasons import FAULT, end
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.frames import notices
+from tailrace.gateway.live.feeds.position import feed_ahead, feed_entry, missed
+from tailrace.gateway.live.feeds.problems import already_followed
+from tailrace.gateway.live.feeds.watched import FIRST_PAGE, FollowedFeed, page_size
+from tailrace.gateway.live.positions import After, Ahead, Fresh, Reset
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.resume import After, Ahead, Fresh, Reset
-from tailrace.gateway.wire import Wire
-from tailrace.store.listening import Listener, Page
-from tailrace.store.reader import Unavailable
+from tailrace.store.read.listening import Listener, Page
+from tailrace.store.read.reader import Unavailable
 
 if TYPE_CHECKING:
-    from tailrace.gateway.feed_hub import FeedHub
+    from tailrace.gateway.live.feeds.registry import FeedHub
 
 log = logging.getLogger(__name__)
 

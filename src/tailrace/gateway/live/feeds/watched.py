@@ -13,19 +13,19 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from tailrace.gateway.feed_frames import FeedFrames
-from tailrace.gateway.feed_resume import missed
-from tailrace.gateway.feed_standing import Check, FeedStanding
-from tailrace.gateway.known import KnownFeed
+from tailrace.gateway.catalog import KnownFeed
+from tailrace.gateway.connection.wire import Framing
+from tailrace.gateway.frames.feed_frames import FeedFrames
+from tailrace.gateway.live.feeds.position import missed
+from tailrace.gateway.live.feeds.state import Check, FeedStanding
+from tailrace.gateway.live.positions import Reset
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.resume import Reset
-from tailrace.gateway.wire import Framing
-from tailrace.store.feeds import FeedPlace
-from tailrace.store.listening import PAGE, Heard, Listener, Page
-from tailrace.store.row import Row
+from tailrace.store.layout.row import Row
+from tailrace.store.read.listening import PAGE, Heard, Listener, Page
+from tailrace.store.write.feeds import FeedPlace
 
 if TYPE_CHECKING:
-    from tailrace.gateway.feed_subscription import FeedSubscription
+    from tailrace.gateway.live.feeds.subscription import FeedSubscription
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _PAGE_BYTES = 262_144
 
 
 class FeedSource(Protocol):
-    """Where clients are registered and events are read: `tailrace.store.listening.Listening`."""
+    """Where clients are registered and events are read: `tailrace.store.read.listening.Listening`."""
 
     async def listen(self, place: FeedPlace, client: bytes) -> Listener:
         """Register a client, or refresh its registration."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from tailrace.gateway.wire import Wire
+from tailrace.gateway.connection.wire import Wire
 
 if TYPE_CHECKING:
-    from tailrace.gateway.followed import Followed
+    from tailrace.gateway.live.keys.watched import Followed
 
 
 class Gatherer(Protocol):

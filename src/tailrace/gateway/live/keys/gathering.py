@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tailrace.gateway.follower import Follower
-from tailrace.gateway.frames import with_id
-from tailrace.gateway.hub import Hub
-from tailrace.gateway.known import KnownView
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.frames.sse import with_id
+from tailrace.gateway.live.keys.follower import Follower
+from tailrace.gateway.live.keys.registry import Hub
+from tailrace.gateway.live.keys.vector import Vector
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.vector import Vector
-from tailrace.gateway.wire import Wire
-from tailrace.position import Position
 
 
 class Gathering:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from tailrace.gateway.known import KnownView
-from tailrace.store.reader import Held
+from tailrace.gateway.catalog import KnownView
+from tailrace.store.read.reader import Held
 
 _BATCH = 200
 
@@ -15,7 +15,7 @@ _Group = tuple[str, int, str]
 
 
 class Source(Protocol):
-    """Where rows are read: `tailrace.store.reader.Reader`."""
+    """Where rows are read: `tailrace.store.read.reader.Reader`."""
 
     async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
         """What keys of one partition hold."""

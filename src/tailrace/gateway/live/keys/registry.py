@@ -10,16 +10,16 @@ from contextlib import suppress
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from tailrace.gateway.course import Course
-from tailrace.gateway.endings import FAULT, SHUTDOWN, SLOW
-from tailrace.gateway.followed import Followed
-from tailrace.gateway.follower import Follower, Following, Gatherer
-from tailrace.gateway.frames import KEEP_ALIVE
-from tailrace.gateway.known import KnownView
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.connection.close_reasons import FAULT, SHUTDOWN, SLOW
+from tailrace.gateway.connection.pace import Pace
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.frames.sse import KEEP_ALIVE
+from tailrace.gateway.live.keys.follower import Follower, Following, Gatherer
+from tailrace.gateway.live.keys.progress import Course
+from tailrace.gateway.live.keys.watched import Followed
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.pace import Pace
-from tailrace.gateway.wire import Wire
-from tailrace.store.row import unpack
+from tailrace.store.layout.row import unpack
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _SPREAD = 0.75
 
 
 class Link(Protocol):
-    """Where messages come from: `tailrace.store.channels.Channels`."""
+    """Where messages come from: `tailrace.store.read.channels.Channels`."""
 
     @property
     def up(self) -> bool:

@@ -13,17 +13,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from tailrace.gateway.follower import Follower
-from tailrace.gateway.hub import Hub
-from tailrace.gateway.known import Known
+from tailrace.gateway.catalog import Known
+from tailrace.gateway.frames.notices import progress
+from tailrace.gateway.live.keys.follower import Follower
+from tailrace.gateway.live.keys.reads import Reads
+from tailrace.gateway.live.keys.registry import Hub
+from tailrace.gateway.live.positions import After, Ahead, Fresh, Later, Reset, entries, too_far_ahead
+from tailrace.gateway.live.subscription import Subscription
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.notices import progress
-from tailrace.gateway.reads import Reads
-from tailrace.gateway.resume import After, Ahead, Fresh, Later, Reset, entries, too_far_ahead
-from tailrace.gateway.subscription import Subscription
 from tailrace.gateway.timing import Timing
-from tailrace.store.channels import Channels
-from tailrace.store.reader import Held, Unavailable
+from tailrace.store.read.channels import Channels
+from tailrace.store.read.reader import Held, Unavailable
 
 
 class Joining:

@@ -9,8 +9,8 @@ written after the point up to which the key was seen to hold nothing.
 
 from __future__ import annotations
 
-from tailrace.store.reader import Held
-from tailrace.store.row import Row
+from tailrace.store.layout.row import Row
+from tailrace.store.read.reader import Held
 
 
 class Standing:

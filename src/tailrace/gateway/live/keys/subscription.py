@@ -10,23 +10,23 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.gateway import notices
-from tailrace.gateway.endings import FAULT, GONE, end
-from tailrace.gateway.follower import Follower
-from tailrace.gateway.frames import Frames
-from tailrace.gateway.gathering import Gathering
-from tailrace.gateway.known import KnownView
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.connection.close_reasons import FAULT, GONE, end
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.frames import notices
+from tailrace.gateway.frames.key_messages import SocketFrames
+from tailrace.gateway.frames.sse import Frames
+from tailrace.gateway.live.keys.follower import Follower
+from tailrace.gateway.live.keys.gathering import Gathering
+from tailrace.gateway.live.positions import After, Fresh, Reset, offsets, rebuilt
+from tailrace.gateway.live.subscription import Subscription
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.resume import After, Fresh, Reset, offsets, rebuilt
-from tailrace.gateway.socket_frames import SocketFrames
-from tailrace.gateway.subscription import Subscription
-from tailrace.gateway.wire import Wire
-from tailrace.position import Position
-from tailrace.store.reader import Held
-from tailrace.store.row import Row
+from tailrace.store.layout.row import Row
+from tailrace.store.read.reader import Held
 
 if TYPE_CHECKING:
-    from tailrace.gateway.joining import Joining
+    from tailrace.gateway.live.keys.snapshot import Joining
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from tailrace.gateway.course import Course
-from tailrace.gateway.followed import Followed
-from tailrace.gateway.hub import Hub
+from tailrace.gateway.live.keys.progress import Course
+from tailrace.gateway.live.keys.registry import Hub
+from tailrace.gateway.live.keys.watched import Followed
 from tailrace.gateway.metrics import Metrics
-from tailrace.store.reader import Held, Reader, Unavailable
+from tailrace.store.read.reader import Held, Reader, Unavailable
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from tailrace.gateway.course import Course
-from tailrace.gateway.known import KnownView
-from tailrace.position import Position
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.live.keys.progress import Course
 
 
 class Vector:

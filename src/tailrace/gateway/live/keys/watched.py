@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tailrace.gateway.course import Course
-from tailrace.gateway.follower import Follower, Gatherer
-from tailrace.gateway.frames import Frames
-from tailrace.gateway.known import KnownView
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.connection.wire import Framing
+from tailrace.gateway.connection.writers import Writers
+from tailrace.gateway.frames.key_messages import SocketFrames
+from tailrace.gateway.frames.sse import Frames
+from tailrace.gateway.live.keys.follower import Follower, Gatherer
+from tailrace.gateway.live.keys.progress import Course
+from tailrace.gateway.live.keys.state import Standing
+from tailrace.gateway.live.positions import After, Fresh, Reset
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.resume import After, Fresh, Reset
-from tailrace.gateway.socket_frames import SocketFrames
-from tailrace.gateway.standing import Standing
-from tailrace.gateway.wire import Framing
-from tailrace.gateway.writers import Writers
-from tailrace.store.reader import Held
-from tailrace.store.row import Row
+from tailrace.store.layout.row import Row
+from tailrace.store.read.reader import Held
 
 
 class Followed:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tailrace.gateway.known import KnownView
-from tailrace.gateway.query_frames import NO_BUILD
-from tailrace.gateway.resume import Fresh, Later, Reset, unreadable
-from tailrace.position import Position
-from tailrace.store import matches
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.frames.query_frames import NO_BUILD
+from tailrace.gateway.live.positions import Fresh, Later, Reset, unreadable
+from tailrace.store.read import matches
 
 _WHY = {
     "clock": "what comes and goes by the clock has no position",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrace.gateway.update import Update
+from tailrace.gateway.frames.update import Update
 
 
 class Recent:

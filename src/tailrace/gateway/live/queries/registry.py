@@ -13,24 +13,24 @@ import secrets
 import time
 from functools import partial
 
-from tailrace.commands import Command, Stream
-from tailrace.gateway.commanding import Commanding
-from tailrace.gateway.endings import FAULT
-from tailrace.gateway.followed_query import MOST_HELD, MOST_RECENT, FollowedQuery
-from tailrace.gateway.known import Known, KnownView
+from tailrace.contracts.commands import Command, Stream
+from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.connection.close_reasons import FAULT
+from tailrace.gateway.live.positions import rebuilt
+from tailrace.gateway.live.predicates import Predicates
+from tailrace.gateway.live.queries.repair import PAGE, Mending
+from tailrace.gateway.live.queries.subscription import QuerySubscription
+from tailrace.gateway.live.queries.upkeep import bound, find_lost
+from tailrace.gateway.live.queries.watched import MOST_HELD, MOST_RECENT, FollowedQuery
+from tailrace.gateway.live.streams.commands import Commanding
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.predicates import Predicates
-from tailrace.gateway.query_mending import PAGE, Mending
-from tailrace.gateway.query_subscription import QuerySubscription
-from tailrace.gateway.query_upkeep import bound, find_lost
-from tailrace.gateway.resume import rebuilt
 from tailrace.gateway.timing import Timing
 from tailrace.gateway.unknown import unknown_view
 from tailrace.queries import Predicate
-from tailrace.store.channels import Channels
-from tailrace.store.matches import Matches
-from tailrace.store.message import unpack_message
-from tailrace.store.reader import Unavailable
+from tailrace.store.layout.message import unpack_message
+from tailrace.store.read.channels import Channels
+from tailrace.store.read.matches import Matches
+from tailrace.store.read.reader import Unavailable
 
 log = logging.getLogger(__name__)
 

@@ -11,16 +11,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from tailrace.gateway.followed_query import FollowedQuery
+from tailrace.gateway.live.positions import Reset
+from tailrace.gateway.live.queries.position import refused
+from tailrace.gateway.live.queries.state import Course
+from tailrace.gateway.live.queries.watched import FollowedQuery
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.query_course import Course
-from tailrace.gateway.query_entry import refused
-from tailrace.gateway.resume import Reset
 from tailrace.gateway.timing import Timing
-from tailrace.store import matches
-from tailrace.store.matches import Matches, Members, NotReady
-from tailrace.store.message import READY, Message
-from tailrace.store.reader import Unavailable
+from tailrace.store.layout.message import READY, Message
+from tailrace.store.read import matches
+from tailrace.store.read.matches import Matches, Members, NotReady
+from tailrace.store.read.reader import Unavailable
 
 log = logging.getLogger(__name__)
 

@@ -13,20 +13,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from tailrace.gateway import notices
-from tailrace.gateway.followed_query import FollowedQuery
-from tailrace.gateway.known import KnownView
+from tailrace.contracts.position import Position
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.frames import notices
+from tailrace.gateway.live.positions import Fresh, Later, Reset
+from tailrace.gateway.live.queries.position import Since, query_entry, refused
+from tailrace.gateway.live.queries.registry import Queries
+from tailrace.gateway.live.queries.subscription import QuerySubscription
+from tailrace.gateway.live.queries.watched import FollowedQuery
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.queries import Queries
-from tailrace.gateway.query_entry import Since, query_entry, refused
-from tailrace.gateway.query_subscription import QuerySubscription
-from tailrace.gateway.resume import Fresh, Later, Reset
 from tailrace.gateway.timing import Timing
-from tailrace.gateway.wire import Wire
-from tailrace.position import Position
-from tailrace.store import matches
-from tailrace.store.matches import Matches, Members, NotReady
-from tailrace.store.reader import Reader, Unavailable
+from tailrace.store.read import matches
+from tailrace.store.read.matches import Matches, Members, NotReady
+from tailrace.store.read.reader import Reader, Unavailable
 
 # Members of a page: Redis answers others between two of them.
 PAGE = 500

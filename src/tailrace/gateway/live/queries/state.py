@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from tailrace.store.message import READY, Message
+from tailrace.store.layout.message import READY, Message
 
 
 class Verdict(Enum):

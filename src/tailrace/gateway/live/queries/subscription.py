@@ -7,16 +7,16 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tailrace.gateway.endings import FAULT, end, ending_of
+from tailrace.contracts.position import Position
+from tailrace.gateway.connection.close_reasons import FAULT, end, ending_of
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.live.positions import Reset
+from tailrace.gateway.live.subscription import Subscription
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.resume import Reset
-from tailrace.gateway.subscription import Subscription
-from tailrace.gateway.wire import Wire
-from tailrace.position import Position
 
 if TYPE_CHECKING:
-    from tailrace.gateway.followed_query import FollowedQuery
-    from tailrace.gateway.query_joining import QueryJoining
+    from tailrace.gateway.live.queries.snapshot import QueryJoining
+    from tailrace.gateway.live.queries.watched import FollowedQuery
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from tailrace.gateway.followed_query import FollowedQuery
-from tailrace.gateway.query_mending import Mending
-from tailrace.store.matches import Matches
+from tailrace.gateway.live.queries.repair import Mending
+from tailrace.gateway.live.queries.watched import FollowedQuery
+from tailrace.store.read.matches import Matches
 
 # What all queries together may hold: members' offsets, and bytes of updates for clients that are behind.
 MOST_HELD = 1_000_000

@@ -13,19 +13,19 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tailrace.gateway.frames import chunk
-from tailrace.gateway.known import KnownView
+from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.connection.wire import Framing, Wire
+from tailrace.gateway.frames.query_frames import QueryFrames
+from tailrace.gateway.frames.sse import chunk
+from tailrace.gateway.frames.update import Update, sizes
+from tailrace.gateway.live.queries.recent import Recent
+from tailrace.gateway.live.queries.state import Course, Verdict
 from tailrace.gateway.metrics import Metrics
-from tailrace.gateway.query_course import Course, Verdict
-from tailrace.gateway.query_frames import QueryFrames
-from tailrace.gateway.recent import Recent
-from tailrace.gateway.update import Update, sizes
-from tailrace.gateway.wire import Framing, Wire
 from tailrace.queries import Predicate
-from tailrace.store.message import Message
+from tailrace.store.layout.message import Message
 
 if TYPE_CHECKING:
-    from tailrace.gateway.query_subscription import QuerySubscription
+    from tailrace.gateway.live.queries.subscription import QuerySubscription
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from tailrace.commands import Command
+from tailrace.contracts.commands import Command
 from tailrace.errors import TopicError, Unreachable
 from tailrace.gateway.problems import Problem, unavailable
 

@@ -7,10 +7,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from tailrace.gateway.kept_streams import KeptStreams
-from tailrace.gateway.stream_subscription import StreamSubscription
-from tailrace.store.channels import Channels
-from tailrace.store.reader import Unavailable
+from tailrace.gateway.live.streams.directory import KeptStreams
+from tailrace.gateway.live.streams.subscription import StreamSubscription
+from tailrace.store.read.channels import Channels
+from tailrace.store.read.reader import Unavailable
 
 log = logging.getLogger(__name__)
 

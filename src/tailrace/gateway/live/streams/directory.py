@@ -15,14 +15,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from tailrace.commands import Command, NotACommand, Stream, decode_command
+from tailrace.contracts.commands import Command, NotACommand, Stream, decode_command
 from tailrace.errors import TailraceError
-from tailrace.gateway.budgets import Budgets
-from tailrace.gateway.commanding import Commanding
+from tailrace.gateway.guard.budgets import Budgets
+from tailrace.gateway.live.streams.commands import Commanding
 from tailrace.gateway.problems import Problem, unavailable
 from tailrace.kafka.async_delivery import LARGEST
-from tailrace.store.reader import Unavailable
-from tailrace.store.streams import Kept, Streams
+from tailrace.store.read.reader import Unavailable
+from tailrace.store.read.streams import Kept, Streams
 
 # What the id of a client's stream begins with.
 CLIENTS = "s-"

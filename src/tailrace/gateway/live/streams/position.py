@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tailrace.commands import Stream
-from tailrace.gateway.resume import Reset
-from tailrace.position import Position
+from tailrace.contracts.commands import Stream
+from tailrace.contracts.position import Position
+from tailrace.gateway.live.positions import Reset
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from tailrace.commands import Stream
-from tailrace.gateway.endings import FAULT, GONE, end, ending_of
-from tailrace.gateway.key_subscription import KeySubscription
+from tailrace.contracts.commands import Stream
+from tailrace.gateway.connection.close_reasons import FAULT, GONE, end, ending_of
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.live.keys.subscription import KeySubscription
+from tailrace.gateway.live.queries.subscription import QuerySubscription
+from tailrace.gateway.live.requests import FollowKeys, FollowQuery, FollowStream
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.query_subscription import QuerySubscription
-from tailrace.gateway.requests import FollowKeys, FollowQuery, FollowStream
-from tailrace.gateway.wire import Wire
 
 if TYPE_CHECKING:
-    from tailrace.gateway.held_streams import HeldStreams
+    from tailrace.gateway.live.streams.connected import HeldStreams
 
 log = logging.getLogger(__name__)
 

@@ -10,19 +10,19 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from tailrace.avro.types import Unwritable
-from tailrace.catalog import CatalogTopic
+from tailrace.contracts.catalog import CatalogTopic
 from tailrace.errors import RegistryError, Unreachable
-from tailrace.gateway import examples
-from tailrace.gateway.access_hook import Identity, identity_of
-from tailrace.gateway.event_kinds import FORMATS, Kinds
-from tailrace.gateway.event_records import MOST, Events, NotEvents, read_events
-from tailrace.gateway.event_schemas import Unregistered
+from tailrace.gateway.apidocs import examples
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.paths import decoded
+from tailrace.gateway.guard.access import Identity, identity_of
+from tailrace.gateway.http.paths import decoded
+from tailrace.gateway.http.views import loaded, named
+from tailrace.gateway.ingest.codecs import FORMATS, Kinds
+from tailrace.gateway.ingest.records import MOST, Events, NotEvents, read_events
+from tailrace.gateway.ingest.schemas import Unregistered
 from tailrace.gateway.problems import RETRY_AFTER, Problem, unavailable
-from tailrace.gateway.views import loaded, named
 from tailrace.kafka.async_delivery import Full, Unwritten, Written
+from tailrace.types.avro_types import Unwritable
 
 JSON = "application/json"
 RECORDS = "application/vnd.tailrace.records+json"

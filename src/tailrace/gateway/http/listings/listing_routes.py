@@ -7,15 +7,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from tailrace.gateway import examples
-from tailrace.gateway.access_hook import identity_of
+from tailrace.gateway.apidocs import examples
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.listing import LIMIT, MOST, Asked, list_rows
-from tailrace.gateway.paths import decoded
+from tailrace.gateway.guard.access import identity_of
+from tailrace.gateway.http.listings.listing import LIMIT, MOST, Asked, list_rows
+from tailrace.gateway.http.paths import decoded
+from tailrace.gateway.http.views import View, known_view
+from tailrace.gateway.http.waits import ClientGone, while_connected, while_valid
+from tailrace.gateway.live.requests import FollowQuery
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.requests import FollowQuery
-from tailrace.gateway.views import View, known_view
-from tailrace.gateway.waits import ClientGone, while_connected, while_valid
 
 
 def router(gateway: Gateway) -> APIRouter:
