@@ -19,13 +19,13 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parent.parent
 TESTS = (
     "tests/unit/test_checker.py",
-    "tests/service/test_kinds_on_given_rows.py",
+    "tests/service/pipeline/test_kinds_on_given_rows.py",
     "tests/journey/test_kinds_agree.py",
     "tests/failure/test_pipeline_breaks.py",
     "tests/failure/test_topics_change.py",
     "tests/failure/test_parents_are_rebuilt.py",
     "tests/failure/test_topics_change_at_random.py",
-    "tests/service/test_redis_topologies.py",
+    "tests/service/store/test_redis_topologies.py",
     "tests/failure/test_redis_topologies_fail.py",
     "tests/attack/test_hostile_clients.py",
 )

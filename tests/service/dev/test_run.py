@@ -21,7 +21,7 @@ from running import PATIENCE
 from tailrace.dev.data import opened
 from tailrace.dev.ports import free_port
 
-MOVIES = Path(__file__).parents[2] / "examples" / "movies"
+MOVIES = Path(__file__).parents[3] / "examples" / "movies"
 
 
 class Dev:

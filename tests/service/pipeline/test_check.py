@@ -75,7 +75,7 @@ app.join("l", {"one": movies, "two": app.latest("m", movies)}, columns={"a": "on
 towns = app.table("towns", key=["a", "b"], key_format="avro", key_schema='"long"', value="c long")
 """
 
-EVERY_KIND = (Path(__file__).parents[2] / "examples" / "shop" / "shop.py").read_text()
+EVERY_KIND = (Path(__file__).parents[3] / "examples" / "shop" / "shop.py").read_text()
 
 BAD_SOURCES = """
 from tailrace import App
@@ -144,7 +144,7 @@ def test_formats_metadata_and_steps_pass(tmp_path: Path) -> None:
 
 
 def test_the_examples_in_the_page_on_sources_pass(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "sources.md").read_text()
     (tmp_path / "film.avsc").write_text(FILM)
     found = check(tmp_path, "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
     assert (found.returncode, found.stderr) == (0, "")

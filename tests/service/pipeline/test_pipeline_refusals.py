@@ -12,7 +12,7 @@ import pytest
 from running import PATIENCE
 from tailrace.dev.ports import free_port
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "movies"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "movies"
 
 
 def refused(directory: Path, *flags: str) -> str:

@@ -319,7 +319,7 @@ def test_of_several_documents_the_first_that_is_for_the_token_counts() -> None:
 
 
 def test_the_documented_rights_mean_what_is_said_of_them() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "access.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "access.md").read_text()
     one, several = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
     found = rights_of(read_documents(one), {"sub": "7", "tenants": ["a", "b"]})
     orders, baskets = found.view("orders"), found.view("baskets")

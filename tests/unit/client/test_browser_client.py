@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 import tailrace
 from tailrace.gateway.http.browser_client import router
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "clients" / "js"
 FILES = [PACKAGE / "tailrace.js", *sorted((PACKAGE / "tailrace").glob("*.js"))]
 

@@ -12,7 +12,7 @@ import pytest
 from tailrace.dev.template import write_template
 from tailrace.errors import SettingError
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "movies" / "movies.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "movies" / "movies.py"
 
 
 def test_the_first_module_is_the_movies_example(tmp_path: Path) -> None:

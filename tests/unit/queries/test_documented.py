@@ -10,7 +10,7 @@ import pytest
 from tailrace.contracts.catalog import Column
 from tailrace.queries import limits, parse
 
-PAGE = (Path(__file__).parents[2] / "docs/queries.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/queries.md").read_text()
 BLOCKS = [block.strip().splitlines() for block in re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)]
 
 

@@ -57,7 +57,7 @@ GENERAL: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def official() -> Any:
     """What AsyncAPI publishes as the schema of its documents."""
-    path = Path(__file__).parent.parent / "schemas" / "asyncapi-3.0.0.json.gz"
+    path = Path(__file__).parents[3] / "schemas" / "asyncapi-3.0.0.json.gz"
     return jsonschema_rs.validator_for(json.loads(gzip.decompress(path.read_bytes())))
 
 
