@@ -17,7 +17,7 @@ from tailrace import __version__
 from tailrace.gateway.apidocs import documents, examples
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.health import readiness
-from tailrace.gateway.http import browser_client, feeds, follow, follow_query, sockets, streams, tickets, views
+from tailrace.gateway.http import browser_client, feeds, follow, sockets, streams, tickets, views
 from tailrace.gateway.http.listings import listing_routes
 from tailrace.gateway.ingest import topics
 from tailrace.gateway.problems import answer_in_json
@@ -68,10 +68,6 @@ def application(gateway: Gateway, opened: frozenset[str] = frozenset()) -> FastA
         lifespan=lifespan,
     )
     answer_in_json(app)
-    follow.register(gateway)
-    feeds.register(gateway)
-    follow_query.register(gateway)
-    streams.register(gateway)
     app.include_router(follow.router(gateway))
     app.include_router(listing_routes.router(gateway))
     app.include_router(views.router(gateway))

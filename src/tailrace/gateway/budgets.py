@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 from tailrace.access.budgets import Budget
-from tailrace.access.identity import Identity as Named
+from tailrace.access.identity import Identity
 from tailrace.access.limits import BURST, Limits
 from tailrace.access.rates import Rates
 from tailrace.access.refused import Refused
-from tailrace.gateway.guard.access import Identity
-from tailrace.gateway.guard.presence import user_of
-from tailrace.gateway.live.requests import Follow, FollowFeed, FollowKeys, FollowQuery
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.problems import refusal
 
 # A listing is as much work as so many lookups, and as many requests while it is under way.
 LISTING = 10
-# What a key that is followed takes beside its own bytes, and a stream beside its keys.
-_KEY, _STREAM = 200, 1024
+# What a stream takes beside its keys.
+_STREAM = 1024
 # A step of a stream is one lookup more for so many bytes that are written.
 _WRITTEN = 1024
 
@@ -103,17 +99,6 @@ class Budgets:
         self.queries.release(subscription)
 
 
-def bytes_of(follow: Follow) -> int:
-    """What it takes to follow something: keys count as themselves, and other texts that a client gives."""
-    texts = len(follow.position or "")
-    if isinstance(follow, FollowFeed):
-        return texts + len(follow.client) + _KEY
-    if isinstance(follow, FollowQuery):
-        return texts + len(follow.where or "") + _KEY
-    texts += sum(len(key) + len(position) for key, position in follow.positions.items())
-    return texts + (sum(len(key) + _KEY for key in follow.keys) if isinstance(follow, FollowKeys) else 0)
-
-
-def name_of(identity: Identity | None) -> str:
-    """The name that a client's budgets count by; empty if nobody asks who it is."""
-    return "" if identity is None else user_of(cast(Named, identity))
+def user_of(identity: Identity | None) -> str:
+    """The name that a client is counted by; empty if nobody asks who it is."""
+    return "" if identity is None else f"user:{identity.user}"

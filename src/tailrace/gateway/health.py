@@ -36,9 +36,9 @@ async def readiness(gateway: Gateway) -> dict[str, Any]:
         reasons.append(known.problem)
     elif not known.loaded:
         reasons.append(f"Redis holds no catalog of app {gateway.app} yet")
-    if not gateway.channels.up:
+    if not gateway.link.up:
         reasons.append("the pub/sub link is down")
-    if gateway.hub.draining:
+    if gateway.connections.draining:
         reasons.append("the gateway shuts down")
     for (name, partition, _), found in zip(partitions, stored, strict=False):
         kind, shown = ("view", views) if name in known.views else ("feed", feeds)

@@ -1,4 +1,4 @@
-"""Errors over HTTP: JSON that says what was expected, what came, and what to do."""
+"""Every error that a client can get in several places: JSON that says what was expected, what came, and what to do."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refusal(refused: Refused) -> Problem:
 
 
 def check_keys(limits: Limits, keys: Sequence[str]) -> None:
-    """Raise a Problem where a client asks for too many keys at once, or for one that is too long."""
+    """Raise a Problem if a client asks for too many keys at once, or for one that is too long."""
     try:
         limits.check_keys(len(keys), max((len(key.encode()) for key in keys), default=0))
     except Refused as refused:
@@ -55,6 +55,50 @@ def check_keys(limits: Limits, keys: Sequence[str]) -> None:
 def unavailable(error: str, remedy: str, **fields: object) -> Problem:
     """A 503: the answer is not known now."""
     return Problem(503, error, headers=RETRY_AFTER, remedy=remedy, **fields)
+
+
+def redis_away(error: Exception) -> Problem:
+    """A 503: Redis does not answer."""
+    return unavailable(
+        "Redis is unavailable", "Ask again in a moment; if it lasts, see whether Redis runs.", got=str(error)[:200]
+    )
+
+
+def shutting_down(remedy: str = "Connect again: another gateway answers, or this one when it is back.") -> Problem:
+    """A 503: the gateway takes nothing more."""
+    return unavailable("shutting down", remedy)
+
+
+def no_catalog(problem: str | None) -> Problem:
+    """A 503: nothing is known of the app yet; `problem` says why, if that is known."""
+    return unavailable(
+        "no catalog yet",
+        "Ask again in a moment; if it lasts, see whether Redis, the pipeline and the materializer run.",
+        expected="the catalog of the app in Redis",
+        got=problem or "none",
+    )
+
+
+def unknown_view(name: str, expected: Sequence[str] = ()) -> Problem:
+    """A 404: the catalog has no such view; `expected` are those that the client may know of."""
+    return Problem(
+        404,
+        "unknown view",
+        view=name,
+        expected=sorted(expected),
+        remedy="Take one of the expected views, or declare this one and start the pipeline.",
+    )
+
+
+def unknown_feed(name: str, expected: Sequence[str] = ()) -> Problem:
+    """A 404: the catalog has no such feed; `expected` are those that the client may know of."""
+    return Problem(
+        404,
+        "unknown feed",
+        feed=name,
+        expected=sorted(expected),
+        remedy="Take one of the expected feeds, or declare this one and start the pipeline.",
+    )
 
 
 def answer_in_json(app: FastAPI) -> None:

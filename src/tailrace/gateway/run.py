@@ -10,8 +10,8 @@ from tailrace.access.configuration import read_limits, read_tokens
 from tailrace.access.origins import read_origins
 from tailrace.errors import SettingError
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.guard.authorizer import Granting
 from tailrace.gateway.guard.guard import Door
+from tailrace.gateway.guard.token_access import TokenAccess
 from tailrace.gateway.ingest.schemas import EventSchemas
 from tailrace.gateway.server import GatewayServer
 from tailrace.gateway.timing import Timing
@@ -66,7 +66,9 @@ def guarded(gateway: Gateway, settings: Settings, prefix: str, *, loopback: bool
     if tokens is not None:
         place = (settings.text("redis"), prefix)
         tickets, restricted = Tickets(*place), Restricted(*place)
-        gateway.access = Granting(tokens, tickets, restricted, gateway.revoked, gateway.known, cookie)
+        gateway.access = TokenAccess(
+            tokens, tickets, restricted, gateway.revoked, gateway.known, gateway.predicates, cookie
+        )
     local = loopback and tokens is None
     # Where access was never thought of, nobody has thought of pages from elsewhere either.
     named = local and not settings.text("access")

@@ -14,11 +14,12 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from tailrace import __version__
+from tailrace.access.identity import Identity
 from tailrace.contracts.catalog import Catalog, CatalogTopic
 from tailrace.gateway.apidocs import asyncapi, openapi
 from tailrace.gateway.apidocs.security import secure, secure_servers
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.guard.access import Access, Identity, identity_of
+from tailrace.gateway.guard.access import Access, identity_of
 from tailrace.gateway.ingest.codecs import Kinds
 from tailrace.types.avro_types import Unwritable
 
@@ -33,7 +34,7 @@ def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
 
     def catalog_for(request: Request) -> Catalog | None:
         access, catalog = gateway.access, gateway.known.catalog
-        if access is None or "documents" in opened or catalog is None:
+        if not access.on or "documents" in opened or catalog is None:
             return catalog
         identity = identity_of(request.scope)
         return None if identity is None else seen(catalog, access, identity)
@@ -50,7 +51,7 @@ def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
         found, version = made.get(names), gateway.event_schemas.version
         if found is None or found[0] is not gateway.known.catalog or found[1] != version:
             document = openapi.document(app.openapi(), catalog, kinds_of)
-            if gateway.access is not None:
+            if gateway.access.on:
                 secure(document, gateway.access.cookie, opened)
             if len(made) >= _MOST:
                 made.clear()
@@ -68,7 +69,7 @@ def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
         """What comes over Server-Sent Events and WebSockets, with the types of every view and feed."""
         host = request.url.netloc or "localhost"
         document = asyncapi.document(gateway.app, __version__, host, catalog_for(request))
-        if gateway.access is not None:
+        if gateway.access.on:
             secure_servers(document, gateway.access.cookie)
         return JSONResponse(document, headers=_headers(gateway))
 
@@ -85,4 +86,4 @@ def seen(catalog: Catalog, access: Access, identity: Identity) -> Catalog:
 
 def _headers(gateway: Gateway) -> dict[str, str]:
     # What one reader gets is not for another.
-    return {} if gateway.access is None else {"Cache-Control": "no-store"}
+    return {"Cache-Control": "no-store"} if gateway.access.on else {}

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 from tailrace.gateway.problems import Problem
-
-if TYPE_CHECKING:
-    from tailrace.gateway.live.subscription import Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +33,7 @@ _BY_STATUS = {401: UNAUTHORIZED, 403: FORBIDDEN, 429: TOO_MANY}
 
 
 def ending_of(problem: Problem) -> Ending:
-    """Why a connection ends that was made for something that can't be had."""
+    """Why a connection ends if what it was made for can't be followed."""
     if problem.status == 503 and "limit" in problem.body:
         return NO_ROOM
     return _BY_STATUS.get(problem.status, GONE if problem.status < 500 else FAULT)
-
-
-class Dropping(Protocol):
-    """A connection of many subscriptions, which can lose one and go on: `Session`."""
-
-    def drop(self, subscription: Subscription, problem: Problem) -> None:
-        """End one subscription with an `error`."""
-
-    def check_room(self) -> None:
-        """Raise a Problem where its subscriptions follow more keys than those of one connection may."""
-
-
-def end(subscription: Subscription, problem: Problem, ending: Ending) -> None:
-    """End a subscription that can't go on: a WebSocket loses it alone, Server-Sent Events end with it.
-
-    One that belongs to a stream ends as the stream's.
-    """
-    subscription = getattr(subscription, "outer", None) or subscription
-    wire = subscription.wire
-    if wire.socket:
-        if wire.session is not None:
-            wire.session.drop(subscription, problem)
-    else:
-        wire.finish(ending)

@@ -1,62 +1,131 @@
-"""The connections of one framing that the changes of a key go to."""
+"""Fan-out: frames are encoded once for each surface, and written to every connection that follows the same thing."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from tailrace.gateway.connection.direct_transport import Lane
-
-if TYPE_CHECKING:
-    from tailrace.gateway.live.keys.follower import Follower
+from tailrace.gateway.connection.wire import Framing, Wire
+from tailrace.gateway.frames.frame import Frame
+from tailrace.gateway.frames.surface import Surface
+from tailrace.gateway.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-Write = Callable[[bytes], None]
+
+class Receiver(Protocol):
+    """Whatever frames are written to: a subscription, or its part in one key."""
+
+    wire: Wire
+
+
+class Fanout:
+    """All receivers that are written every frame of one thing that is followed.
+
+    A receiver that reads too slowly is excluded, and included again when it has caught up.
+    """
+
+    __slots__ = ("_metrics", "_writers")
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._writers: dict[Framing, Writers] = {}
+
+    def __bool__(self) -> bool:
+        return any(self._writers.values())
+
+    def __iter__(self) -> Iterator[Receiver]:
+        return (receiver for writers in self._writers.values() for receiver in writers)
+
+    def __contains__(self, receiver: Receiver) -> bool:
+        writers = self._writers.get(receiver.wire.framing)
+        return writers is not None and receiver in writers
+
+    def include(self, receiver: Receiver) -> None:
+        """Write to a receiver from now on."""
+        framing = receiver.wire.framing
+        if framing not in self._writers:
+            self._writers[framing] = Writers()
+        self._writers[framing].include(receiver)
+
+    def exclude(self, receiver: Receiver) -> bool:
+        """Write to a receiver no longer; True if it was written to."""
+        writers = self._writers.get(receiver.wire.framing)
+        return writers is not None and writers.exclude(receiver)
+
+    def write(self, frames: Sequence[Frame], reached: bytes | None = None) -> None:
+        """Write frames to all receivers at once. `reached` is as for `Surface.together`."""
+        bodies: dict[Surface, bytes] = {}
+        for framing, writers in tuple(self._writers.items()):
+            if writers:
+                surface = framing.surface
+                if surface not in bodies:
+                    bodies[surface] = surface.together(frames, reached)
+                written = writers.write(framing.wrap(bodies[surface]))
+                self.count(frames, surface, len(bodies[surface]), written, bare=reached is not None)
+
+    def count(
+        self, frames: Sequence[Frame], surface: Surface, size: int, receivers: int = 1, *, bare: bool = True
+    ) -> None:
+        """Count frames that were written to so many receivers, `size` bytes to each."""
+        kinds = [frame.kind for frame in frames]
+        for kind in set(kinds):
+            number = kinds.count(kind)
+            if number < len(kinds):
+                encode = surface.bare if bare else surface.encode
+                size = sum(len(encode(frame)) for frame in frames if frame.kind == kind)
+            self._metrics.sent(kind, number * receivers, size * receivers, surface.name)
 
 
 class Writers:
-    """Followers that are written to straight.
+    """Receivers of one framing, which are written to straight.
 
-    Whose lane is clear is written to by its descriptor, in one loop that looks at nothing else: with a thousand
-    clients, what is looked at of each has long left the processor's caches. Who is written to how is found anew only
-    after a follower came or left, or a lane has changed.
+    A connection whose lane is clear is written to by its descriptor, in one loop that looks at nothing else: with a
+    thousand clients, what it would look at has long left the processor's caches. Which connections to write to, and
+    how, is computed again only after a receiver came or left, or a lane has changed.
     """
 
-    __slots__ = ("_changes", "_clear", "_followers", "_others")
+    __slots__ = ("_changes", "_clear", "_others", "_receivers")
 
     def __init__(self) -> None:
-        self._followers: dict[Follower, None] = {}
+        self._receivers: dict[Receiver, None] = {}
         self._clear: dict[int, Lane] = {}
-        self._others: tuple[Write, ...] = ()
+        self._others: tuple[Callable[[bytes], None], ...] = ()
         self._changes = -1
 
     def __bool__(self) -> bool:
-        return bool(self._followers)
+        return bool(self._receivers)
 
-    def include(self, follower: Follower) -> None:
-        """Write to a follower from now on."""
-        self._followers[follower] = None
+    def __iter__(self) -> Iterator[Receiver]:
+        return iter(tuple(self._receivers))
+
+    def __contains__(self, receiver: Receiver) -> bool:
+        return receiver in self._receivers
+
+    def include(self, receiver: Receiver) -> None:
+        """Write to a receiver from now on."""
+        self._receivers[receiver] = None
         self._changes = -1
 
-    def exclude(self, follower: Follower) -> bool:
-        """Write to a follower no longer; True where it was written to."""
-        if follower not in self._followers:
+    def exclude(self, receiver: Receiver) -> bool:
+        """Write to a receiver no longer; True if it was written to."""
+        if receiver not in self._receivers:
             return False
-        del self._followers[follower]
+        del self._receivers[receiver]
         self._changes = -1
         return True
 
     def write(self, data: bytes) -> int:
-        """Write the same bytes to everyone, and return how many that are.
+        """Write the same bytes to every connection, and return how many there are.
 
-        A WebSocket that follows the key under several ids is one of them.
+        A WebSocket that follows the same thing under several ids is one connection.
         """
         if self._changes != Lane.changes:
             self._sort()
-        # A write may find the client slow and change who is written to: these two are never changed, only replaced.
+        # A write may find the client slow and exclude it: these two are never changed, only replaced.
         clear, others = self._clear, self._others
         size, system_write = len(data), os.write
         for descriptor in clear:
@@ -74,7 +143,7 @@ class Writers:
     def _sort(self) -> None:
         clear: dict[int, Lane] = {}
         others = []
-        for wire in {follower.wire: None for follower in self._followers}:
+        for wire in {receiver.wire: None for receiver in self._receivers}:
             lane = wire.lane
             if lane is not None and lane.clear:
                 clear[lane.descriptor] = lane
@@ -84,9 +153,9 @@ class Writers:
         self._changes = Lane.changes
 
 
-def _pass(write: Write, data: bytes) -> None:
+def _pass(write: Callable[[bytes], None], data: bytes) -> None:
     try:
         write(data)
     except Exception:
-        # A transport that refuses is on its way to `connection_lost`; the others must not pay for it.
+        # A transport that refuses is about to call `connection_lost`; the others must not pay for it.
         log.exception("write=refused bytes=%d", len(data))

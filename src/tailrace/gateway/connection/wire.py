@@ -1,4 +1,4 @@
-"""The write side of one connection, lent to a stream once the response head is out."""
+"""The write side of one connection, lent to what writes to it once the response head is out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from tailrace.access.identity import Identity
 from tailrace.gateway.connection.close_reasons import SLOW
-from tailrace.gateway.frames.sse import chunk
+from tailrace.gateway.frames.surface import SSE, WS, Surface, chunk
 
 if TYPE_CHECKING:
-    from tailrace.gateway.connection.close_reasons import Dropping, Ending
+    from tailrace.gateway.connection.close_reasons import Ending
     from tailrace.gateway.connection.direct_transport import Lane
-    from tailrace.gateway.guard.access import Identity
 
 
 class Framing(Enum):
@@ -24,17 +24,17 @@ class Framing(Enum):
     SOCKET = "socket"
 
     @property
-    def surface(self) -> str:
-        """`ws` or `sse`, as metrics name it."""
-        return "ws" if self is Framing.SOCKET else "sse"
+    def surface(self) -> Surface:
+        """How frames are encoded."""
+        return WS if self is Framing.SOCKET else SSE
 
     def wrap(self, frames: bytes) -> bytes:
-        """The bytes that go out for one or more frames."""
+        """The bytes that go out for encoded frames."""
         return chunk(frames) if self is Framing.CHUNKED else frames
 
 
-class Stream(Protocol):
-    """What writes to a wire, and hears when its client reads too slowly and when it has caught up."""
+class Borrower(Protocol):
+    """What writes to a wire, and is told when its client reads too slowly and when it has caught up."""
 
     def pause(self) -> None:
         """Write nothing until `resume`."""
@@ -49,10 +49,10 @@ class Stream(Protocol):
 class Wire:
     """Writes straight to a connection.
 
-    `write` takes bytes as `framing` wraps them; `lane` is what it writes to, where it has one. `closed` is done when
-    the stream must end: with True where the client is still there and is owed the end of the response, and `ending`
-    says why. `pending` says how many bytes wait for the client. `session` is what the subscriptions of a WebSocket
-    belong to, `identity` who the client is, where the gateway asks for it.
+    `write` takes bytes as `framing` wraps them; `lane` is the transport that it writes to, if the connection has one.
+    `closed` is done when the stream must end: with True if the client is still there and is owed the end of the
+    response, and `ending` says why. `pending` says how many bytes wait for the client. `stream` is what writes to it:
+    a subscription, or the session of a WebSocket. `identity` is who the client is, if the gateway asks for it.
     """
 
     __slots__ = (
@@ -68,7 +68,6 @@ class Wire:
         "lost",
         "paused",
         "pending",
-        "session",
         "stream",
         "write",
     )
@@ -89,8 +88,7 @@ class Wire:
         self.paused = paused
         self.pending = pending
         self.lane = lane
-        self.stream: Stream | None = None
-        self.session: Dropping | None = None
+        self.stream: Borrower | None = None
         self.identity: Identity | None = None
         self.ending: Ending | None = None
         self.lost = False
@@ -100,9 +98,9 @@ class Wire:
         self._writable = asyncio.Event() if paused else None
 
     @property
-    def socket(self) -> bool:
-        """Whether frames are WebSocket messages, and not Server-Sent Events."""
-        return self.framing is Framing.SOCKET
+    def surface(self) -> Surface:
+        """How frames are encoded for this connection."""
+        return self.framing.surface
 
     def send(self, frames: bytes) -> None:
         """Write some frames, unless the stream has ended."""
@@ -115,7 +113,7 @@ class Wire:
             await self._writable.wait()
 
     def stuck(self, now: float) -> float:
-        """For how many seconds the client has read nothing of what waits for it, as far as was asked before."""
+        """For how many seconds the client has read nothing of what waits for it, as far as earlier calls tell."""
         if not self.paused or self.pending is None:
             return 0.0
         left = self.pending()
@@ -140,7 +138,7 @@ class Wire:
             self.stream.resume()
 
     def finish(self, ending: Ending | None = None) -> None:
-        """End the stream; the client is owed the end of the response, and the reason where there is one."""
+        """End the stream; the client is owed the end of the response, and the reason if there is one."""
         if not self.closed.done():
             self.ending = ending
             self.closed.set_result(True)

@@ -1,31 +1,140 @@
-"""The frames of a stream, as Server-Sent Events.
+"""Surfaces: how frames are encoded. Server-Sent Events and WebSocket messages say the same.
 
-    row       data: the row's JSON, byte for byte as in the changelog       id: its position
-    gone      data: the key columns as a JSON object                        id: the position it went at
-    ready     data: view, names of the key columns, generation              id: how far the snapshot reaches
-    reset     data: reason and message; a snapshot follows                  id: a position that asks for a snapshot
-    progress  data: offset and target of a partition being restored         no id
-    close     data: reason, message, whether to connect again               no id
-
-A client that sends the last id it has seen back as `Last-Event-ID` gets what is newer. Where several frames are written
-together, only the last one has an id: `bare` frames are joined, and `with_id` adds it.
+A client that sends the last id back as `Last-Event-ID`, or the last position in `subscribe`, gets what is newer. If
+several Server-Sent Events are written together, only the last one may have an id. WebSocket messages are JSON in text
+frames. A server's frames are not masked, so their bytes are the same on every connection.
 """
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 
-from tailrace.contracts.position import Position
-from tailrace.gateway.catalog import KnownView
-from tailrace.store.layout.row import Row
+from tailrace.gateway.frames.frame import Frame, to_json
 
-if TYPE_CHECKING:
-    from tailrace.gateway.connection.close_reasons import Ending
-
-# What a stream starts with: browsers connect again a second after a connection ended.
+# What a stream of Server-Sent Events starts with: browsers connect again a second after a connection ended.
 RETRY = b"retry: 1000\n\n"
 KEEP_ALIVE = b":\n\n"
+
+_TEXT = 0x81  # the whole message in one text frame
+
+
+class Surface(ABC):
+    """One encoding of frames; `name` is what metrics call it."""
+
+    name: str
+
+    @abstractmethod
+    def encode(self, frame: Frame) -> bytes:
+        """A frame with its own position."""
+
+    @abstractmethod
+    def bare(self, frame: Frame) -> bytes:
+        """A frame to be written together with others, before `identified`; encoded once."""
+
+    @abstractmethod
+    def identified(self, frames: bytes, position: bytes) -> bytes:
+        """Bare frames that together reach a position."""
+
+    @abstractmethod
+    def begin(self, position: bytes) -> bytes:
+        """What a long snapshot begins with, so that a client that is cut off within it asks for everything again."""
+
+    @abstractmethod
+    def ready(self, id: str | None, about: Mapping[str, object], position: str) -> bytes:
+        """Everything up to the position has been sent."""
+
+    @abstractmethod
+    def reset(self, id: str | None, reason: str, message: str, position: str) -> bytes:
+        """Drop what you hold: everything follows. The position asks for everything."""
+
+    @abstractmethod
+    def progress(self, id: str | None, offset: int | None, target: int | None) -> bytes:
+        """The answer has to wait for a restore, which has come this far."""
+
+    def together(self, frames: Sequence[Frame], reached: bytes | None = None) -> bytes:
+        """Frames in one write: each with its own position, or all of them with the position that they reach."""
+        if reached is None:
+            return b"".join(map(self.encode, frames))
+        return self.identified(b"".join(map(self.bare, frames)), reached)
+
+
+class ServerSentEvents(Surface):
+    """Frames as Server-Sent Events."""
+
+    name = "sse"
+
+    def encode(self, frame: Frame) -> bytes:
+        return event(frame.kind, _data(frame), frame.position)
+
+    def bare(self, frame: Frame) -> bytes:
+        if frame.event is None:
+            frame.event = event(frame.kind, _data(frame))
+        return frame.event
+
+    def identified(self, frames: bytes, position: bytes) -> bytes:
+        return b"%bid: %b\n\n" % (frames[:-1], position)
+
+    def begin(self, position: bytes) -> bytes:
+        return b"id: %b\n\n" % position
+
+    def ready(self, id: str | None, about: Mapping[str, object], position: str) -> bytes:  # noqa: ARG002
+        return event("ready", to_json(about), position.encode())
+
+    def reset(self, id: str | None, reason: str, message: str, position: str) -> bytes:  # noqa: ARG002
+        return event("reset", to_json({"reason": reason, "message": message}), position.encode())
+
+    def progress(self, id: str | None, offset: int | None, target: int | None) -> bytes:  # noqa: ARG002
+        return event("progress", to_json({"offset": offset, "target": target}))
+
+
+class WebSocketMessages(Surface):
+    """Frames as WebSocket messages: each names what it is about, because a connection follows many things."""
+
+    name = "ws"
+
+    def encode(self, frame: Frame) -> bytes:
+        if frame.message is None:
+            position = b"" if frame.position is None else b',"position":"%b"' % frame.position
+            value = b"" if frame.value is None else b',"%b":%b' % (frame.kind.encode(), utf8(frame.value))
+            names = frame.about.names(frame.key)
+            frame.message = message(b'{"type":"%b",%b%b%b}' % (frame.kind.encode(), names, position, value))
+        return frame.message
+
+    def bare(self, frame: Frame) -> bytes:
+        return self.encode(frame)
+
+    def identified(self, frames: bytes, position: bytes) -> bytes:  # noqa: ARG002
+        return frames
+
+    def begin(self, position: bytes) -> bytes:  # noqa: ARG002
+        return b""
+
+    def ready(self, id: str | None, about: Mapping[str, object], position: str) -> bytes:  # noqa: ARG002
+        return json_message("ready", id=id, position=position)
+
+    def reset(self, id: str | None, reason: str, message: str, position: str) -> bytes:  # noqa: ARG002
+        return json_message("reset", id=id, reason=reason, message=message)
+
+    def progress(self, id: str | None, offset: int | None, target: int | None) -> bytes:
+        return json_message("progress", id=id, offset=offset, target=target)
+
+
+SSE = ServerSentEvents()
+WS = WebSocketMessages()
+
+
+def event(kind: str, data: bytes, position: bytes | None = None) -> bytes:
+    """One Server-Sent Event."""
+    if position is None:
+        return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+    return b"event: %b\nid: %b\ndata: %b\n\n" % (kind.encode(), position, data)
+
+
+def close(reason: str, text: str, retry: bool) -> bytes:
+    """The gateway ends this connection, as a Server-Sent Event; a WebSocket has close codes."""
+    return event("close", to_json({"reason": reason, "message": text, "retry": retry}))
 
 
 def chunk(body: bytes) -> bytes:
@@ -33,74 +142,31 @@ def chunk(body: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(body), body)
 
 
-class Frames:
-    """Encodes the frames about one key of one build of a view."""
-
-    __slots__ = ("_key", "_lineage", "_partition", "_view")
-
-    def __init__(self, view: KnownView, key: bytes) -> None:
-        self._view = view
-        self._key = key
-        self._partition = view.partition(key)
-        self._lineage = view.lineage.encode()
-
-    def row(self, row: Row) -> bytes:
-        """The `row` frame of a row, or the `gone` frame of a tombstone."""
-        if row.value is None:
-            return self.gone(row.generation, row.offset)
-        return b"event: row\nid: %b.%d.%d-%d\ndata: %b\n\n" % (
-            self._lineage,
-            row.generation,
-            self._partition,
-            row.offset,
-            _lines(row.value),
-        )
-
-    def bare(self, row: Row) -> bytes:
-        """The same frame without an id."""
-        if row.value is None:
-            return b"event: gone\ndata: %b\n\n" % self._view.key_object(self._key)
-        return b"event: row\ndata: %b\n\n" % _lines(row.value)
-
-    def gone(self, generation: int, offset: int) -> bytes:
-        """The key holds no row (any more)."""
-        return _frame(b"gone", self._view.key_object(self._key), self._position(generation, offset))
-
-    def _position(self, generation: int, offset: int) -> Position:
-        # Before the first record of a changelog there is no offset to name.
-        offsets = {self._partition: offset} if offset >= 0 else {}
-        return Position(self._view.lineage, generation, offsets)
+def message(payload: bytes) -> bytes:
+    """One text message, as it goes over the wire."""
+    size = len(payload)
+    if size < 126:
+        return bytes((_TEXT, size)) + payload
+    if size < 65536:
+        return struct.pack("!BBH", _TEXT, 126, size) + payload
+    return struct.pack("!BBQ", _TEXT, 127, size) + payload
 
 
-def with_id(frames: bytes, position: str) -> bytes:
-    """Bare frames, the last of them with an id."""
-    return b"%bid: %b\n\n" % (frames[:-1], position.encode())
+def json_message(kind: str, **fields: object) -> bytes:
+    """A message of this type; fields that are None are left out."""
+    return message(to_json({"type": kind, **{name: value for name, value in fields.items() if value is not None}}))
 
 
-def frame(event: str, data: object, position: Position | None = None) -> bytes:
-    """A frame with JSON as its data."""
-    return _frame(event.encode(), _json(data), position)
+def utf8(value: bytes) -> bytes:
+    """The JSON of a row or an event as a text message may carry it: bytes that are not UTF-8 are replaced.
+
+    A browser ends the connection over one text message that is not UTF-8.
+    """
+    return value if value.isascii() else value.decode(errors="replace").encode()
 
 
-def progress(offset: int | None, target: int | None) -> bytes:
-    """The partition is being restored, and has come this far."""
-    return frame("progress", {"offset": offset, "target": target})
-
-
-def close(ending: Ending) -> bytes:
-    """The gateway ends this connection, and why."""
-    return frame("close", {"reason": ending.reason, "message": ending.message, "retry": ending.retry})
-
-
-def _lines(value: bytes) -> bytes:
+def _data(frame: Frame) -> bytes:
+    value = frame.value
+    if value is None:
+        return frame.about.key_object(frame.key)
     return b"\ndata: ".join(value.splitlines()) if b"\n" in value or b"\r" in value else value
-
-
-def _frame(event: bytes, data: bytes, position: Position | None = None) -> bytes:
-    if position is None:
-        return b"event: %b\ndata: %b\n\n" % (event, data)
-    return b"event: %b\nid: %b\ndata: %b\n\n" % (event, str(position).encode(), data)
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

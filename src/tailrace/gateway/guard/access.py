@@ -1,108 +1,147 @@
-"""Who a client is, and what it may follow: asked before a connection is served and before a subscription starts.
-
-A gateway without one (`Gateway.access` is None) lets everyone follow everything.
-"""
+"""Who a client is, and what it may follow: asked before a connection is served and before a subscription starts."""
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from hashlib import sha256
 
 from starlette.types import Scope
 
+from tailrace.access.identity import Identity
 from tailrace.access.rights import Kind
+from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.live.predicates import Predicates
 from tailrace.gateway.live.requests import Follow, FollowKeys, FollowQuery
+from tailrace.gateway.problems import no_catalog, unknown_view
 from tailrace.queries import Predicate
 
 
-class Identity(Protocol):
-    """A client that is known. `expires` is when its rights end, in ms since 1970; None where they do not."""
+class Access:
+    """What clients may have, which is everything: a gateway without tokens knows nobody.
 
-    @property
-    def expires(self) -> int | None:
-        """When the rights end."""
-
-
-class Access(Protocol):
-    """Every method raises a `Problem` that says what was expected: 401 for who is not known, 403 for what may not be.
-
-    The identity of a connection is kept at `Wire.identity`; `Hub.wires()` are all connections, and
-    `wire.finish(UNAUTHORIZED)` ends one. `cookie` is the name of the one that may carry a token, if any.
+    With tokens (`on`), methods raise a `Problem` that says what was expected: 401 for a client that is not known, 403
+    for what it may not have. The identity of a connection is kept at `Wire.identity`. `cookie` is the name of the one
+    that may carry a token, if any.
     """
 
-    cookie: str
+    on = False
+    cookie = ""
 
-    async def of_request(self, scope: Scope) -> Identity:
+    def __init__(self, catalog: Known, predicates: Predicates) -> None:
+        self._catalog = catalog
+        self._predicates = predicates
+
+    async def of_request(self, scope: Scope) -> Identity | None:  # noqa: ARG002
         """Who sends an HTTP request: a header, a cookie or a ticket."""
+        return None
 
-    async def of_socket(self, scope: Scope) -> Identity | None:
-        """Who opens a WebSocket; None where its first message has to say it.
+    async def of_socket(self, scope: Scope) -> Identity | None:  # noqa: ARG002
+        """Who opens a WebSocket; None if its first message has to say it.
 
         Raises a Problem for an origin that is not allowed: the connection is not accepted.
         """
+        return None
 
-    async def of_token(self, token: str) -> Identity:
+    async def of_token(self, token: str) -> Identity | None:  # noqa: ARG002
         """Who sends an `auth` message."""
+        return None
+
+    async def ticket(self, identity: Identity | None) -> str:  # noqa: ARG002
+        """A ticket for one connection of the client. Nobody asks for it here; clients work as they do elsewhere."""
+        return secrets.token_urlsafe(32)
 
     def check(self, identity: Identity | None) -> None:
-        """Return where what a client was known by still counts, after it has waited for its answer."""
+        """Raise a Problem if what a client was known by counts no more, after it has waited for its answer."""
 
     async def lapse(self, identity: Identity | None) -> None:
-        """Return when what a client was known by counts no more: its token is over, or was revoked."""
+        """Return when what the client was known by counts no more: its token is over, or was revoked."""
 
     def may_know(self, identity: Identity | None, kind: Kind, name: str) -> None:
-        """Return where the client may have something of a view, a feed or a topic, and so may know of it."""
+        """Raise a Problem unless the client may have something of a view, a feed or a topic, and so may know of it."""
 
-    def known_names(self, identity: Identity | None, kind: Kind, names: Iterable[str]) -> list[str]:
+    def known_names(self, identity: Identity | None, kind: Kind, names: Iterable[str]) -> list[str]:  # noqa: ARG002
         """Those of some views, feeds or topics that the client may know of."""
+        return sorted(names)
+
+    def view(self, identity: Identity | None, name: str) -> KnownView:
+        """A view that the client may have something of; raises a Problem for any other, and if it is not there.
+
+        The answer names views that the client may know of.
+        """
+        self.may_know(identity, "view", name)
+        if not self._catalog.loaded:
+            raise no_catalog(self._catalog.problem)
+        found = self._catalog.views.get(name)
+        if found is None:
+            raise unknown_view(name, self.known_names(identity, "view", self._catalog.views))
+        return found
 
     def may_follow_keys(self, identity: Identity | None, view: str, keys: Sequence[bytes]) -> None:
-        """Return where the client may follow these keys of a view."""
-
-    def query_filter(self, identity: Identity | None, view: str) -> str | None:
-        """What is to be ANDed to every query of the client over a view; None for nothing."""
+        """Raise a Problem unless the client may follow these keys, whatever their rows are."""
 
     def may_ask(self, identity: Identity | None, view: str, keys: Sequence[bytes]) -> None:
-        """Return where the client may ask for these keys; `seen_filter` says which of their rows it may see."""
+        """Raise a Problem unless the client may ask for these keys; `seen_filter` says which rows it may see."""
 
-    def allows_key(self, identity: Identity | None, view: str, key: bytes) -> bool:
+    def allows_key(self, identity: Identity | None, view: str, key: bytes) -> bool:  # noqa: ARG002
         """Whether the client may ask for a key."""
+        return True
 
-    def row_filter(self, identity: Identity | None, view: str) -> Predicate | None:
-        """What every row must match that the client gets of a view; None where it may have them all."""
-
-    def rights_digest(self, identity: Identity | None, view: str) -> str:
-        """What tells a client, and what it may see of a view, from all others."""
-
-    def seen_filter(self, identity: Identity | None, view: str) -> Predicate | None:
-        """What the row of a key must match that `may_ask` allows; None where it may be any."""
-
-    async def narrowed(self, identity: Identity | None, follow: Follow) -> Follow:
-        """What is followed when a client asks for this: no more than it may see. Keys under a filter are a query."""
-
-    async def resumable(self, identity: Identity | None, follow: FollowKeys | FollowQuery) -> bool:
-        """Whether the position that a client brings, if any, says what it has seen of what it may see."""
-
-    def changed(self, follow: Follow, before: Identity | None, after: Identity | None) -> bool:
-        """Whether a client that follows this sees other rows by another token."""
+    def may_follow_feed(self, identity: Identity | None, feed: str, client: str) -> None:
+        """Raise a Problem unless the client may follow a feed of this client id."""
 
     def may_send(self, identity: Identity | None, topic: str) -> None:
-        """Return where the client may send events to a topic."""
+        """Raise a Problem unless the client may send events to a topic."""
 
     def may_operate(self, identity: Identity | None) -> None:
-        """Return where the client may see what the gateway counts."""
+        """Raise a Problem unless the client may see what the gateway counts."""
+
+    def row_filter(self, identity: Identity | None, view: str) -> Predicate | None:  # noqa: ARG002
+        """What every row must match that the client gets of a view; None if it may have them all."""
+        return None
+
+    def seen_filter(self, identity: Identity | None, view: str) -> Predicate | None:  # noqa: ARG002
+        """What the row of a key must match that `may_ask` allows; None if it may be any."""
+        return None
+
+    def rights_digest(self, identity: Identity | None, view: str) -> str:
+        """What tells a client, and what it may see of a view, from all others; empty if nobody is told apart."""
+        if not self.on:
+            return ""
+        filter = self.row_filter(identity, view)
+        held = json.dumps([identity.user if identity is not None else "", None if filter is None else filter.text])
+        return sha256(held.encode()).hexdigest()
+
+    async def query(self, identity: Identity | None, view: KnownView, where: str | None) -> tuple[str, Predicate]:
+        """What a client gets that asks for this: the text of the query, and what it means.
+
+        The rights of the client are joined to its query as a tree. Raises a Problem if the query can't be used.
+        """
+        text, asked = await self._predicates.parse(where, view.columns)
+        restriction = self.row_filter(identity, view.name)
+        if restriction is None:
+            return text, asked
+        both = restriction if where is None else self._predicates.both(asked, restriction, view.columns)
+        return both.text, both
+
+    async def narrowed(self, identity: Identity | None, follow: Follow) -> Follow:  # noqa: ARG002
+        """What is followed if a client asks for this: no more than it may see. Keys under a filter are a query."""
+        return follow
+
+    async def resumable(self, identity: Identity | None, follow: FollowKeys | FollowQuery) -> bool:  # noqa: ARG002
+        """Whether the position that a client brings, if any, says what it has seen of what it may see."""
+        return True
+
+    def changed(self, follow: Follow, before: Identity | None, after: Identity | None) -> bool:  # noqa: ARG002
+        """Whether a client that follows this sees other rows by another token."""
+        return False
 
     async def close(self) -> None:
         """Close the connections."""
 
-    async def ticket(self, identity: Identity | None) -> str:
-        """A ticket for one connection of the client."""
-
-    def may_follow_feed(self, identity: Identity | None, feed: str, client: str) -> None:
-        """Return where the client may follow a feed of this client id."""
-
 
 def identity_of(scope: Scope) -> Identity | None:
-    """Who sends a request, as the guard has found out; None where it did not ask."""
+    """Who sends a request, as the guard has found out; None if it did not ask."""
     found: Identity | None = scope.get("state", {}).get("identity")
     return found

@@ -1,171 +1,225 @@
-"""What the rights of a token allow of views, feeds and topics."""
+"""What the rights of a token allow: of views, feeds and topics, and of what a client follows.
+
+What may not be had is refused before anyone looks whether it is there, so that nobody learns it from an answer.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
-from typing import cast
+from dataclasses import replace
+from typing import Protocol
 
-from tailrace.access.extents import Extent, Unfit, extent
-from tailrace.access.filters import predicate
+from tailrace.access.extents import Extent, Unfit, exact_key, extent
+from tailrace.access.filters import both
 from tailrace.access.identity import Identity
-from tailrace.access.refused import Refused, forbidden, unauthorized
+from tailrace.access.refused import forbidden, unauthorized
 from tailrace.access.rights import Grant, Kind
 from tailrace.access.telling import tell
 from tailrace.contracts.catalog import Column
-from tailrace.gateway.catalog import Known as Catalog
-from tailrace.gateway.catalog import KnownView
-from tailrace.gateway.guard.access import Identity as Known
-from tailrace.gateway.problems import Problem, refusal
-from tailrace.gateway.unknown import no_catalog, unknown_view
+from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.guard.access import Access
+from tailrace.gateway.live.positions import OTHER_RIGHTS
+from tailrace.gateway.live.predicates import Predicates
+from tailrace.gateway.live.requests import Follow, FollowFeed, FollowKeys, FollowQuery
+from tailrace.gateway.problems import Problem, no_catalog, refusal
 from tailrace.queries import Predicate, QueryError
+from tailrace.store.connection.outages import Unavailable
 
 # The key of a feed that is not there: nobody learns that from what is refused.
 _ANY_CLIENT = (Column("client", "string"),)
 
 
-class Allowing:
-    """Says what clients may have. Every method raises a Problem for what they may not.
+class PartialViewers(Protocol):
+    """Remembers who was shown a part of a view: `tailrace.store.read.restricted.Restricted`."""
 
-    What may not be had is refused before anyone looks whether it is there, so that nobody learns it from an answer.
-    """
+    async def add(self, user: str, view: str) -> None:
+        """Remember that a user is shown a part of a view."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    async def includes(self, user: str, view: str) -> bool:
+        """Whether a user was shown a part of a view lately."""
 
-    def may_know(self, identity: Known | None, kind: Kind, name: str) -> None:
-        """Return where the client may have something of a view, a feed or a topic, and so may know of it."""
+
+class Authorizer(Access):
+    """Decides by the rights of a client's token."""
+
+    on = True
+
+    def __init__(self, catalog: Known, predicates: Predicates, viewers: PartialViewers) -> None:
+        super().__init__(catalog, predicates)
+        self._viewers = viewers
+
+    def may_know(self, identity: Identity | None, kind: Kind, name: str) -> None:
         if not known(identity).rights.names(kind, name):
-            raise refusal(_not_allowed(kind, name))
+            raise _not_allowed(kind, name)
 
-    def known_names(self, identity: Known | None, kind: Kind, names: Iterable[str]) -> list[str]:
-        """Those of some views, feeds or topics that the client may know of."""
+    def known_names(self, identity: Identity | None, kind: Kind, names: Iterable[str]) -> list[str]:
         rights = known(identity).rights
         return sorted(name for name in names if rights.names(kind, name))
 
-    def view(self, identity: Known | None, name: str) -> KnownView:
-        """A view that the client may have something of; raises a Problem where it is not there, too."""
-        self.may_know(identity, "view", name)
-        if not self._catalog.loaded:
-            raise no_catalog(self._catalog)
-        found = self._catalog.views.get(name)
-        if found is None:
-            raise unknown_view(name, self.known_names(identity, "view", self._catalog.views))
-        return found
-
-    def may_follow_keys(self, identity: Known | None, view: str, keys: Sequence[bytes]) -> None:
-        """Return where the client may follow these keys, whatever their rows are."""
+    def may_follow_keys(self, identity: Identity | None, view: str, keys: Sequence[bytes]) -> None:
         self.may_ask(identity, view, keys)
         if self.seen_filter(identity, view) is not None:
-            raise refusal(query_only(view, "keys, whose rows may come to be others"))
+            raise _query_only(view, "keys, whose rows may come to be others")
 
-    def may_ask(self, identity: Known | None, view: str, keys: Sequence[bytes]) -> None:
-        """Return where the client may ask for these keys; `seen_filter` says which of their rows it may see."""
+    def may_ask(self, identity: Identity | None, view: str, keys: Sequence[bytes]) -> None:
         extent = self._extent_of(identity, view)
         for key in keys:
             if not extent.allows(key.decode()):
-                raise refusal(
-                    forbidden(
-                        "key not allowed",
-                        f"a key of view {view} that the token allows",
-                        key.decode()[:200],
-                        "Ask for another key, or for a token with other rights.",
-                    )
+                raise _forbidden(
+                    "key not allowed",
+                    f"a key of view {view} that the token allows",
+                    key.decode()[:200],
+                    "Ask for another key, or for a token with other rights.",
                 )
 
-    def allows_key(self, identity: Known | None, view: str, key: bytes) -> bool:
-        """Whether the client may ask for a key."""
+    def allows_key(self, identity: Identity | None, view: str, key: bytes) -> bool:
         return self._extent_of(identity, view).allows(key.decode())
 
-    def query_filter(self, identity: Known | None, view: str) -> str | None:
-        """What is to be ANDed to every query of the client over a view; None for nothing."""
-        found = self.row_filter(identity, view)
-        return None if found is None else found.text
-
-    def row_filter(self, identity: Known | None, view: str) -> Predicate | None:
-        """What every row must match that the client gets of a view; None where it may have them all."""
-        grant, extent = self._grant(identity, view), self._extent_of(identity, view)
-        terms = [] if grant.where is None else [f"({grant.where})"]
-        if extent.patterns is not None:
-            if extent.condition is None:
-                raise refusal(
-                    forbidden(
-                        "keys only",
-                        f"keys of view {view}: no query can say which of its rows the token allows",
-                        "a query",
-                        "Ask for keys.",
-                    )
-                )
-            terms.append(f"({extent.condition})")
-        return self._predicate(self.view(identity, view), " and ".join(terms)) if terms else None
-
-    def rights_digest(self, identity: Known | None, view: str) -> str:
-        """What tells a client, and what it may see of a view, from all others."""
-        filter = self.row_filter(identity, view)
-        held = json.dumps([known(identity).user, None if filter is None else filter.text])
-        return sha256(held.encode()).hexdigest()
-
-    def seen_filter(self, identity: Known | None, view: str) -> Predicate | None:
-        """What the row of an allowed key must match."""
-        grant = self._grant(identity, view)
-        return None if grant.where is None else self._predicate(self.view(identity, view), grant.where)
-
-    def may_follow_feed(self, identity: Known | None, feed: str, client: str) -> None:
-        """Return where the client may follow a feed of this client id."""
+    def may_follow_feed(self, identity: Identity | None, feed: str, client: str) -> None:
         grant = known(identity).rights.feed(feed)
         if grant is not None and not self._catalog.loaded:
-            raise no_catalog(self._catalog)
+            raise no_catalog(self._catalog.problem)
         declared = self._catalog.feeds.get(feed)
         columns = _ANY_CLIENT if declared is None else declared.entry.key
         if grant is None or not _extent("feed", feed, grant, columns).allows(client):
-            raise refusal(_not_allowed("feed", f"{feed} of {client[:200]}"))
+            raise _not_allowed("feed", f"{feed} of {client[:200]}")
 
-    def may_send(self, identity: Known | None, topic: str) -> None:
-        """Return where the client may send events to a topic."""
+    def may_send(self, identity: Identity | None, topic: str) -> None:
         if not known(identity).rights.topic(topic):
-            raise refusal(_not_allowed("topic", topic))
+            raise _not_allowed("topic", topic)
 
-    def may_operate(self, identity: Known | None) -> None:
-        """Return where the client may see what the gateway counts."""
+    def may_operate(self, identity: Identity | None) -> None:
         if not known(identity).rights.operations:
-            raise refusal(
-                forbidden("not allowed", 'a token with "operations": true', "one without", "Or set --open metrics.")
-            )
+            raise _forbidden("not allowed", 'a token with "operations": true', "one without", "Or set --open metrics.")
 
-    def _grant(self, identity: Known | None, view: str) -> Grant:
+    def row_filter(self, identity: Identity | None, view: str) -> Predicate | None:
+        condition, seen = self._extent_of(identity, view), self.seen_filter(identity, view)
+        if condition.patterns is None:
+            return seen
+        if condition.condition is None:
+            raise _forbidden(
+                "keys only",
+                f"keys of view {view}: no query can say which of its rows the token allows",
+                "a query",
+                "Ask for keys.",
+            )
+        keys = self._filter(self.view(identity, view), condition.condition)
+        if seen is None:
+            return keys
+        try:
+            return both(seen, keys)
+        except QueryError as error:
+            raise _unfit(view, error) from None
+
+    def seen_filter(self, identity: Identity | None, view: str) -> Predicate | None:
+        grant = self._grant(identity, view)
+        return None if grant.where is None else self._filter(self.view(identity, view), grant.where)
+
+    async def narrowed(self, identity: Identity | None, follow: Follow) -> Follow:
+        """What a client follows that asks for this: no more than it may see.
+
+        Keys under a filter are a query, so that rows come and go by it. A position that was had under a filter is worth
+        nothing: rows that the client could not see then are older than it.
+        """
+        if isinstance(follow, FollowFeed):
+            self.may_follow_feed(identity, follow.feed, follow.client)
+        elif isinstance(follow, FollowQuery):
+            if not await self.resumable(identity, follow):
+                follow = replace(follow, position=OTHER_RIGHTS)
+            return await self._narrowed_query(identity, follow)
+        elif isinstance(follow, FollowKeys):
+            self.may_ask(identity, follow.view, [key.encode() for key in follow.keys])
+            if not await self.resumable(identity, follow):
+                follow = replace(follow, position=OTHER_RIGHTS, positions={})
+            if self.seen_filter(identity, follow.view) is not None:
+                return await self._narrowed_query(identity, as_query(follow, self.view(identity, follow.view)))
+        return follow
+
+    async def resumable(self, identity: Identity | None, follow: FollowKeys | FollowQuery) -> bool:
+        """Whether the position that a client brings, if any, says what it has seen of what it may see.
+
+        One that was had under a filter does not, neither under another one nor without: see docs/decisions/0022. So
+        users that are shown a part are remembered.
+        """
+        user, view = known(identity).user, follow.view
+        brings = bool(follow.position or (isinstance(follow, FollowKeys) and follow.positions))
+        # Some keys are a part for a client that asks for all rows, and not for one that asks for keys.
+        parts = [(view, self.seen_filter(identity, view))]
+        if isinstance(follow, FollowQuery):
+            parts.append((f"{view}?", self.row_filter(identity, view)))
+        try:
+            for name, filter in parts:
+                if filter is not None:
+                    await self._viewers.add(user, name)
+                    return not brings
+            return not brings or not any([await self._viewers.includes(user, name) for name, _ in parts])
+        except Unavailable:
+            return not brings
+
+    def changed(self, follow: Follow, before: Identity | None, after: Identity | None) -> bool:
+        """Whether a client that follows this sees other rows by another token; raises a Problem if it sees none.
+
+        What a stream follows is asked about, not the stream.
+        """
+        now = self._part(after, follow)
+        try:
+            return now != self._part(before, follow)
+        except Problem:
+            return True
+
+    async def _narrowed_query(self, identity: Identity | None, follow: FollowQuery) -> FollowQuery:
+        if self.row_filter(identity, follow.view) is None:
+            return follow
+        text, _ = await self.query(identity, self.view(identity, follow.view), follow.where)
+        return replace(follow, where=text)
+
+    def _part(self, identity: Identity | None, follow: Follow) -> object:
+        """What tells the rows that a client gets from those of another; None for all that it asks for.
+
+        Under a filter it is also whose filter it is: that a user is shown a part is noted when a subscription begins.
+        """
+        if isinstance(follow, FollowKeys):
+            self.may_ask(identity, follow.view, [key.encode() for key in follow.keys])
+            filter = self.seen_filter(identity, follow.view)
+        elif isinstance(follow, FollowQuery):
+            filter = self.row_filter(identity, follow.view)
+        elif isinstance(follow, FollowFeed):
+            self.may_follow_feed(identity, follow.feed, follow.client)
+            filter = None
+        else:
+            raise TypeError(f"expected what a stream follows, got {follow!r}")
+        return None if filter is None else (known(identity).user, filter.text)
+
+    def _grant(self, identity: Identity | None, view: str) -> Grant:
         grant = known(identity).rights.view(view)
         if grant is None:
-            raise refusal(_not_allowed("view", view))
+            raise _not_allowed("view", view)
         return grant
 
-    def _extent_of(self, identity: Known | None, view: str) -> Extent:
+    def _extent_of(self, identity: Identity | None, view: str) -> Extent:
         grant = self._grant(identity, view)
         return _extent("view", view, grant, self.view(identity, view).key)
 
-    def _predicate(self, view: KnownView, text: str) -> Predicate:
+    def _filter(self, view: KnownView, text: str) -> Predicate:
         try:
-            return predicate(text, view.columns)
+            return self._predicates.known(text, view.columns)
         except QueryError as error:
-            tell("view", view.name, f"the filter does not fit the view: expected {error.expected[:200]}")
-            raise _unusable(
-                f"a filter that fits the columns of view {view.name}",
-                f"one with an error: expected {error.expected[:200]}",
-            ) from None
+            raise _unfit(view.name, error) from None
 
 
-def known(identity: Known | None) -> Identity:
-    """Who a client is; raises a Problem where it has not said so."""
+def known(identity: Identity | None) -> Identity:
+    """Who a client is; raises a Problem if it has not said so."""
     if identity is None:
         raise refusal(unauthorized("no token", "a token", "none", "Send auth first."))
-    return cast(Identity, identity)
+    return identity
 
 
-def query_only(view: str, got: str) -> Refused:
-    """What is said to who asks for keys and may only have a query."""
-    return forbidden(
-        "query only", f"a query over view {view}: the token allows some of its rows", got, "Follow a query."
-    )
+def as_query(follow: FollowKeys, view: KnownView) -> FollowQuery:
+    """The query that gives the rows of these keys, if they may not all be seen."""
+    terms = [exact_key(key, view.key) for key in follow.keys]
+    if None in terms:
+        raise _query_only(follow.view, "keys of a type that no query compares")
+    return FollowQuery(follow.id, follow.view, " or ".join(term for term in terms if term), follow.position)
 
 
 def _extent(kind: Kind, name: str, grant: Grant, key: tuple[Column, ...]) -> Extent:
@@ -176,12 +230,29 @@ def _extent(kind: Kind, name: str, grant: Grant, key: tuple[Column, ...]) -> Ext
         raise _unusable(f"keys that fit the key of the {kind} {name}", f"others: {error}") from None
 
 
+def _unfit(view: str, error: QueryError) -> Problem:
+    tell("view", view, f"the filter does not fit the view: expected {error.expected[:200]}")
+    return _unusable(
+        f"a filter that fits the columns of view {view}", f"one with an error: expected {error.expected[:200]}"
+    )
+
+
 def _unusable(expected: str, got: str) -> Problem:
     remedy = "Correct the rights of the token, or of the gateway's file."
-    return refusal(forbidden("rights that can't be used", expected, got, remedy))
+    return _forbidden("rights that can't be used", expected, got, remedy)
 
 
-def _not_allowed(what: str, got: str) -> Refused:
-    return forbidden(
+def _query_only(view: str, got: str) -> Problem:
+    return _forbidden(
+        "query only", f"a query over view {view}: the token allows some of its rows", got, "Follow a query."
+    )
+
+
+def _not_allowed(what: str, got: str) -> Problem:
+    return _forbidden(
         "not allowed", f"a {what} that the token allows", got, "Ask for a token with other rights; see docs/access.md."
     )
+
+
+def _forbidden(error: str, expected: str, got: str, remedy: str) -> Problem:
+    return refusal(forbidden(error, expected, got, remedy))

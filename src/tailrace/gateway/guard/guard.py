@@ -22,15 +22,16 @@ from tailrace.access.identity import Identity
 from tailrace.access.origins import Origins
 from tailrace.access.refused import Refused, forbidden
 from tailrace.gateway.apidocs.security import is_open
+from tailrace.gateway.budgets import LISTING, user_of
 from tailrace.gateway.connection.bodies import read_body
 from tailrace.gateway.connection.close_reasons import FORBIDDEN, NO_ROOM, TOO_MANY, UNAUTHORIZED
 from tailrace.gateway.connection.http import EXTENSION, FLUSHED, RESERVED
 from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.guard.budgets import LISTING, name_of
+from tailrace.gateway.guard.access import identity_of
 from tailrace.gateway.guard.credentials import header, refuse_tokens_in_urls
 from tailrace.gateway.guard.headers import private, shared, weighed
-from tailrace.gateway.guard.presence import SHARE, user_of
+from tailrace.gateway.guard.presence import SHARE
 from tailrace.gateway.guard.routes import Asked, Documents, Events, Health, Operations, Row, Rows, asked
 from tailrace.gateway.problems import Problem, check_keys, refusal
 
@@ -90,7 +91,7 @@ class Guard:
             if identity is not None:
                 answer = private(answer)
             if not isinstance(what, Health):
-                user = name_of(identity)
+                user = user_of(identity)
                 self._take(holder, user, what)
                 if scope["method"] != "HEAD":
                     answer = self._weighed(holder, user, scope, receive, answer)
@@ -111,13 +112,12 @@ class Guard:
                 self._gateway.presence.leave(wire)
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        access, held = self._gateway.access, list[Wire]()
+        held = list[Wire]()
         try:
             self._check_page(scope, header(scope, b"origin"))
-            if access is not None:
-                scope.setdefault("state", {})["identity"] = await access.of_socket(scope)
+            scope.setdefault("state", {})["identity"] = await self._gateway.access.of_socket(scope)
             user = self._user(scope)
-            self._gateway.presence.enter(user, 1 if _identity(scope) is not None else SHARE)
+            self._gateway.presence.enter(user, 1 if identity_of(scope) is not None else SHARE)
         except Problem as problem:
             self._gateway.metrics.refused(problem.status)
             await _close(receive, send, problem)
@@ -173,9 +173,7 @@ class Guard:
         access = self._gateway.access
         if isinstance(what, Row):
             check_keys(self._gateway.limits, [what.key])
-        if access is None:
-            return None
-        if is_open(scope["path"], self._door.open):
+        if not access.on or is_open(scope["path"], self._door.open):
             return None
         if isinstance(what, Documents) and what.general:
             identity = await access.of_socket(scope)
@@ -193,12 +191,12 @@ class Guard:
                 access.may_send(identity, topic)
             case Operations():
                 access.may_operate(identity)
-        return cast(Identity | None, identity)
+        return identity
 
     def _user(self, scope: Scope) -> str:
-        if self._gateway.access is None:
+        if not self._gateway.access.on:
             return ""
-        identity = _identity(scope)
+        identity = identity_of(scope)
         if identity is not None:
             return user_of(identity)
         peer = (scope.get("client") or ("",))[0]
@@ -264,7 +262,3 @@ def _check_reserve(scope: Scope) -> None:
             remedy="Connect again later; another gateway may have room.",
             retry_after=5,
         )
-
-
-def _identity(scope: Scope) -> Identity | None:
-    return cast(Identity | None, scope.get("state", {}).get("identity"))

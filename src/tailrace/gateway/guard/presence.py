@@ -6,13 +6,13 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from typing import cast
 
 from tailrace.access.identity import Identity
 from tailrace.access.limits import BURST, Limits, too_many
 from tailrace.access.rates import Rates
 from tailrace.access.refused import Refused
 from tailrace.access.revoked import Revoked
+from tailrace.gateway.budgets import user_of
 from tailrace.gateway.connection.close_reasons import TOO_MANY, UNAUTHORIZED, Ending
 from tailrace.gateway.connection.wire import Wire
 from tailrace.store.connection.outages import Unavailable
@@ -39,7 +39,7 @@ class _Held:
 class Presence:
     """Counts connections by user, and ends those whose token is over or was revoked.
 
-    A user is who the token names; a WebSocket that has not said yet counts for its address. Where access is off there
+    A user is who the token names; a WebSocket that has not said yet counts for its address. If access is off there
     are no users, and the gateway's own limit counts alone. A client that does not read why its connection ends is cut
     off after the grace, in seconds.
     """
@@ -61,7 +61,7 @@ class Presence:
     def enter(self, user: str, share: int = 1) -> None:
         """Count a connection that is about to be made; `bind` or `withdraw` follows.
 
-        Raises Refused where everyone, or the user, has enough of them, or connects too often. Behind one address there
+        Raises Refused if everyone, or the user, has enough of them, or connects too often. Behind one address there
         may be many users: it has a `share` of several.
         """
         if self.total >= self._limits.connections:
@@ -82,7 +82,7 @@ class Presence:
         self._entering += 1
 
     def pace(self, user: str, share: int = 1) -> None:
-        """Raise Refused where a user asks too often."""
+        """Raise Refused if a user asks too often."""
         rates = self._rates if share == 1 else self._shared
         wait = rates.take(user, asyncio.get_running_loop().time())
         if wait > 0:
@@ -108,13 +108,13 @@ class Presence:
     def look(self, revoked: Revoked, now: float, *, again: bool) -> float:
         """End what has to end; returns when the next token expires, in seconds since 1970.
 
-        A token is asked after once, and `again` where there are new revocations.
+        A token is asked after once, and `again` if there are new revocations.
         """
         first = float("inf")
         for wire, held in tuple(self._of.items()):
             if wire.identity is None or wire.closed.done():
                 continue
-            identity = cast(Identity, wire.identity)
+            identity = wire.identity
             asked = again
             if identity is not held.identity:
                 asked = True
@@ -202,11 +202,6 @@ class Revoking:
                 await self._store.put(lost)
         except Unavailable as error:
             log.debug("revocations=unavailable error=%r", str(error))
-
-
-def user_of(identity: Identity) -> str:
-    """The name that a user is counted by."""
-    return f"user:{identity.user}"
 
 
 def _cut(wire: Wire) -> None:

@@ -1,4 +1,4 @@
-"""Who clients are: the `Access` that the parts of the gateway ask, by tokens and tickets."""
+"""Who clients are, by tokens and tickets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import secrets
 import time
 from contextlib import suppress
-from typing import cast
 
 from starlette.types import Scope
 
@@ -15,12 +14,12 @@ from tailrace.access.identity import Identity, check_end
 from tailrace.access.refused import Refused, unauthorized
 from tailrace.access.revoked import Revoked
 from tailrace.access.tokens import Tokens
-from tailrace.gateway.catalog import Known as Catalog
-from tailrace.gateway.guard.access import Identity as Known
-from tailrace.gateway.guard.allowed import known
+from tailrace.gateway.catalog import Known
+from tailrace.gateway.guard.access import identity_of
+from tailrace.gateway.guard.authorizer import Authorizer, known
 from tailrace.gateway.guard.credentials import carried
-from tailrace.gateway.guard.narrowing import Narrowing
-from tailrace.gateway.problems import Problem, refusal
+from tailrace.gateway.live.predicates import Predicates
+from tailrace.gateway.problems import refusal, unavailable
 from tailrace.store.connection.outages import Unavailable
 from tailrace.store.read.restricted import Restricted
 from tailrace.store.read.tickets import Tickets
@@ -29,15 +28,23 @@ from tailrace.store.read.tickets import Tickets
 _MARGIN = 0.01
 # A ticket is good for this many seconds.
 TICKET = 30
+_TICKETS = "Redis to answer, which keeps tickets"
 
 
-class Granting(Narrowing):
-    """Knows clients by their tokens, and what they may have. Every method raises a Problem."""
+class TokenAccess(Authorizer):
+    """Knows clients by their tokens."""
 
     def __init__(
-        self, tokens: Tokens, tickets: Tickets, restricted: Restricted, revoked: Revoked, catalog: Catalog, cookie: str
+        self,
+        tokens: Tokens,
+        tickets: Tickets,
+        restricted: Restricted,
+        revoked: Revoked,
+        catalog: Known,
+        predicates: Predicates,
+        cookie: str,
     ) -> None:
-        super().__init__(catalog, restricted)
+        super().__init__(catalog, predicates, restricted)
         self._closing = (tickets.close, restricted.close)
         self._tokens = tokens
         self._tickets = tickets
@@ -45,7 +52,6 @@ class Granting(Narrowing):
         self.cookie = cookie
 
     async def of_request(self, scope: Scope) -> Identity:
-        """Who sends an HTTP request."""
         found = await self.of_socket(scope)
         if found is None:
             raise refusal(
@@ -61,10 +67,9 @@ class Granting(Narrowing):
         return found
 
     async def of_socket(self, scope: Scope) -> Identity | None:
-        """Who opens a WebSocket; None where its first message has to say it."""
-        if scope.get("state", {}).get("identity") is not None:
+        if (asked := identity_of(scope)) is not None:
             # The guard has asked before; a ticket is taken once.
-            return cast(Identity, scope["state"]["identity"])
+            return asked
         try:
             found = carried(scope, self.cookie)
             if found.ticket is not None:
@@ -76,14 +81,12 @@ class Granting(Narrowing):
         return None
 
     async def of_token(self, token: str) -> Identity:
-        """Who sends an `auth` message."""
         try:
             return self._valid(await self._tokens.identity(token))
         except Refused as refused:
             raise refusal(refused) from None
 
-    def check(self, identity: Known | None) -> None:
-        """Return where what the client was known by still counts: it has waited for its answer."""
+    def check(self, identity: Identity | None) -> None:
         found = known(identity)
         try:
             check_end(found.until, time.time())
@@ -91,8 +94,7 @@ class Granting(Narrowing):
         except Refused as refused:
             raise refusal(refused) from None
 
-    async def lapse(self, identity: Known | None) -> None:
-        """Return when what the client was known by counts no more: its token is over, or was revoked."""
+    async def lapse(self, identity: Identity | None) -> None:
         found = known(identity)
         while not self._revoked.includes(found) and (left := found.until - time.time()) > 0:
             # By any clock it is over after that.
@@ -100,17 +102,15 @@ class Granting(Narrowing):
                 async with asyncio.timeout(left + _MARGIN):
                     await self._revoked.news.wait()
 
-    async def ticket(self, identity: Known | None) -> str:
-        """A ticket for one connection of a client."""
+    async def ticket(self, identity: Identity | None) -> str:
         found = secrets.token_urlsafe(32)
         try:
             await self._tickets.put(found, json.dumps(known(identity).claims).encode(), TICKET)
         except Unavailable:
-            raise _away() from None
+            raise unavailable("Redis is unavailable", "Ask again in a moment.", expected=_TICKETS) from None
         return found
 
     async def close(self) -> None:
-        """Close the connections."""
         for close in self._closing:
             await close()
 
@@ -125,7 +125,7 @@ class Granting(Narrowing):
         try:
             held = await self._tickets.take(ticket[:200])
         except Unavailable:
-            raise _away() from None
+            raise unavailable("Redis is unavailable", "Ask again in a moment.", expected=_TICKETS) from None
         if held is None:
             raise unauthorized(
                 "unknown ticket",
@@ -134,18 +134,6 @@ class Granting(Narrowing):
                 "Get a new one for every connection: POST /tickets.",
             )
         return self._tokens.trusted(json.loads(held))
-
-
-def _away() -> Problem:
-    return refusal(
-        Refused(
-            503,
-            "Redis is unavailable",
-            expected="Redis to answer, which keeps tickets",
-            remedy="Ask again in a moment.",
-            retry_after=1,
-        )
-    )
 
 
 def _unknown_revocations() -> Refused:

@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import Annotated
 
+from fastapi import Header, Query, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tailrace.gateway.admission import Maker, admit
 from tailrace.gateway.connection.close_reasons import ending_of
 from tailrace.gateway.connection.http import lend
 from tailrace.gateway.connection.wire import Framing, Wire
-from tailrace.gateway.frames.sse import RETRY, close
+from tailrace.gateway.frames.surface import RETRY, close
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.live.subscription import Subscription
-from tailrace.gateway.problems import Problem
+from tailrace.gateway.guard.access import identity_of
+from tailrace.gateway.live.requests import Follow
+from tailrace.gateway.problems import Problem, shutting_down
 
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+LastId = Annotated[str | None, Query(description="As the header `Last-Event-ID`, for clients that can't set one.")]
+LastIdHeader = Annotated[
+    str | None, Header(alias="Last-Event-ID", description="The id of the last frame seen: only what is newer comes.")
+]
+
+
+async def event_stream(gateway: Gateway, request: Request, follow: Follow) -> Response:
+    """The answer to a client that follows over Server-Sent Events; raises a Problem for one that can't."""
+    if gateway.connections.draining:
+        raise shutting_down()
+    return EventStream(gateway, await admit(gateway, follow, identity_of(request.scope)))
 
 
 class EventStream(Response):
     """The frames of one subscription, until the client leaves or the gateway ends it.
 
-    `subscribe` makes the subscription once the wire is there; it is started and closed here.
+    `make` makes the subscription once the wire is there; it is started and closed here.
     """
 
-    def __init__(self, gateway: Gateway, subscribe: Callable[[Wire], Subscription]) -> None:
+    def __init__(self, gateway: Gateway, make: Maker) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers(HEADERS)
         self._gateway = gateway
-        self._subscribe = subscribe
+        self._make = make
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send the head, lend the wire to the subscription, and end the body when the stream has ended."""
@@ -43,31 +58,31 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         last, wire = b"", await lend(scope, start)
-        wire.identity = scope.get("state", {}).get("identity")
-        self._gateway.hub.open(wire)
+        wire.identity = identity_of(scope)
+        self._gateway.connections.open(wire)
         try:
             await self._feed(wire)
-            if wire.ending is not None:
-                last = close(wire.ending)
+            if (ending := wire.ending) is not None:
+                last = close(ending.reason, ending.message, ending.retry)
                 self._gateway.metrics.sent("close", 1, len(last))
                 if wire.framing is Framing.PLAIN and not wire.lost:
                     # To the server a body without chunks and a length is empty.
                     wire.write(last)
                     last = b""
             # The end waits until there is room for it: a client that does not read would hold up its own deadline.
-            # Until it is out, the hub can cut the client off, too.
+            # Until it is out, the client can be cut off, too.
             deadline = asyncio.get_running_loop().call_later(self._gateway.timing.grace, wire.abort)
             try:
                 await send({"type": "http.response.body", "body": last, "more_body": False})
             finally:
                 deadline.cancel()
         finally:
-            self._gateway.hub.close(wire)
+            self._gateway.connections.close(wire)
 
     async def _feed(self, wire: Wire) -> None:
         wire.send(RETRY)
         try:
-            subscription = self._subscribe(wire)
+            subscription = self._make(wire)
         except Problem as problem:
             # There was room when the client asked, and others have taken it since.
             wire.finish(ending_of(problem))

@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 from urllib.parse import parse_qsl
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from tailrace.gateway.apidocs import examples
-from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.guard.access import Identity, identity_of
-from tailrace.gateway.http.event_stream import EventStream
+from tailrace.gateway.guard.access import identity_of
+from tailrace.gateway.http.event_stream import LastId, LastIdHeader, event_stream
 from tailrace.gateway.http.paths import decoded
-from tailrace.gateway.http.views import Key, View, known_view
-from tailrace.gateway.live.keys.subscription import KeySubscription
-from tailrace.gateway.live.requests import Follow, FollowKeys, FollowQuery
-from tailrace.gateway.live.subscription import Subscription
-from tailrace.gateway.problems import Problem, unavailable
-
-LastId = Annotated[str | None, Query(description="As the header `Last-Event-ID`, for clients that can't set one.")]
-LastIdHeader = Annotated[
-    str | None, Header(alias="Last-Event-ID", description="The id of the last frame seen: only what is newer comes.")
-]
-
-
-def register(gateway: Gateway) -> None:
-    """Let clients follow keys."""
-
-    async def follow_keys(follow: FollowKeys, identity: Identity | None) -> Callable[[Wire], Subscription]:
-        view = known_view(gateway, follow.view, identity)
-        keys = [key.encode() for key in follow.keys]
-        if gateway.access is not None:
-            gateway.access.may_follow_keys(identity, follow.view, keys)
-        positions = {key.encode(): position for key, position in follow.positions.items()}
-
-        def make(wire: Wire) -> Subscription:
-            return KeySubscription(
-                gateway.joining, wire, view, keys, id=follow.id, position=follow.position, positions=positions
-            )
-
-        return make
-
-    gateway.followers[FollowKeys] = follow_keys
-
-
-async def event_stream(gateway: Gateway, request: Request, follow: Follow) -> Response:
-    """The answer to a client that follows over Server-Sent Events; raises a Problem for one that can't."""
-    if gateway.hub.draining:
-        raise unavailable("shutting down", "Connect again: another gateway answers, or this one when it is back.")
-    return EventStream(gateway, await gateway.prepare(follow, identity_of(request.scope)))
+from tailrace.gateway.http.views import Key, View
+from tailrace.gateway.live.requests import FollowKeys, FollowQuery
+from tailrace.gateway.problems import Problem
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -82,7 +46,7 @@ def router(gateway: Gateway) -> APIRouter:
         To look up a key that is the text `events`, write it as `%65vents`.
         """
         name, position = decoded(view, "view"), last_event_id_header or last_event_id
-        known_view(gateway, name, identity_of(request.scope))
+        gateway.access.view(identity_of(request.scope), name)
         if not key:
             return await event_stream(gateway, request, FollowQuery(None, name, where, position))
         if where is not None:

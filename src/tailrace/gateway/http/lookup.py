@@ -13,7 +13,7 @@ from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.http.at_least import WAIT, SourceRecord, TakenIn
-from tailrace.gateway.problems import Problem, unavailable
+from tailrace.gateway.problems import Problem, redis_away, unavailable
 from tailrace.queries import Predicate, row_decoder
 from tailrace.store.layout.row import Row
 from tailrace.store.read.reader import Held, Unavailable
@@ -32,12 +32,12 @@ async def look_up(
     at_least: Sequence[str] = (),
     topics: Collection[str] | None = None,
 ) -> Response:
-    """The row, or 304 where the client has it; raises a Problem where there is none, or nobody can know.
+    """The row, or 304 if the client has it; raises a Problem if there is none, or nobody can know.
 
     restriction: what a row must match to be there for this client.
     wait: for how many seconds to wait for another answer than 304 or, without `if_none_match`, than 404.
     at_least: records of source topics that the view must have taken in; the answer waits for that instead.
-    topics: those that the client may know of, all where None.
+    topics: those that the client may know of, all if None.
     """
     try:
         if at_least:
@@ -50,7 +50,7 @@ async def look_up(
         else:
             held = await gateway.reads.held(view, key)
     except Unavailable as error:
-        raise out_of_reach(error) from None
+        raise redis_away(error) from None
     headers = {"Preference-Applied": f"wait={wait}"} if wait is not None else {}
     return _answer(view, key, held, if_none_match, restriction, headers)
 
@@ -117,13 +117,6 @@ def _answer(
     if matches(if_none_match, tag):
         return Response(status_code=304, headers=headers)
     return Response(row.value, headers=headers, media_type="application/json")
-
-
-def out_of_reach(error: Unavailable) -> Problem:
-    """A 503: Redis does not answer."""
-    return unavailable(
-        "Redis is unavailable", "Ask again in a moment; if it lasts, see whether Redis runs.", got=str(error)[:200]
-    )
 
 
 def seen(row: Row, view: KnownView, restriction: Predicate | None) -> bool:

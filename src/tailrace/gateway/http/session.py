@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from dataclasses import replace
 from typing import Any
 
+from tailrace.access.identity import Identity
 from tailrace.access.refused import Refused
-from tailrace.gateway.connection.close_reasons import FAULT, NOT_UNDERSTOOD, UNAUTHORIZED, ending_of
+from tailrace.gateway.admission import admit
+from tailrace.gateway.connection.close_reasons import FAULT, NOT_UNDERSTOOD, UNAUTHORIZED, Ending, ending_of
 from tailrace.gateway.connection.wire import Wire
-from tailrace.gateway.frames.websocket import json_message
+from tailrace.gateway.frames.surface import json_message
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.guard.access import Access, Identity
 from tailrace.gateway.live.positions import OTHER_RIGHTS
 from tailrace.gateway.live.requests import Auth, Follow, FollowKeys, FollowStream, NotARequest, Ping, Unsubscribe, read
 from tailrace.gateway.live.subscription import Subscription
@@ -40,7 +41,6 @@ class Session:
         self._first = first
         self._own: str | None = None
         self._mistakes = 0
-        wire.session = self
         wire.stream = self
 
     async def run(self, receive: Receive) -> None:
@@ -48,7 +48,7 @@ class Session:
 
         The next message waits until the client has read what it was sent: answers do not pile up.
         """
-        if self._gateway.access is None or self.wire.identity is not None:
+        if not self._gateway.access.on or self.wire.identity is not None:
             await self._guarded(self._begin())
         while not self.wire.closed.done():
             message = await receive()
@@ -82,7 +82,7 @@ class Session:
                 raise Problem(
                     400, "too many subscriptions", expected=expected, remedy="Ask for several keys in one of them."
                 )
-            make = await self._gateway.prepare(follow, self.wire.identity)
+            make = await admit(self._gateway, follow, self.wire.identity)
             if self.wire.closed.done():
                 return
             subscription = make(self.wire)
@@ -99,10 +99,10 @@ class Session:
         self.subscriptions[id] = subscription
         self._follows[id] = follow
         self._gateway.metrics.subscribed("ws", 1)
-        self.answer("subscribed", id=id, query=getattr(subscription, "query", None))
+        self.answer("subscribed", id=id, query=subscription.query)
         subscription.start()
 
-    def drop(self, subscription: Subscription, problem: Problem) -> None:
+    def ended(self, subscription: Subscription, problem: Problem, ending: Ending) -> None:  # noqa: ARG002
         """End one subscription with an `error`; the others go on, unless it is what the connection was made for."""
         if self._remove(subscription):
             self._refuse(problem, subscription.id)
@@ -110,8 +110,8 @@ class Session:
                 self.wire.finish(ending_of(problem))
 
     def check_room(self, *more: Subscription) -> None:
-        """Raise a Problem where all subscriptions, and these, follow more keys than those of one connection may."""
-        keys = sum(getattr(subscription, "size", 0) for subscription in (*self.subscriptions.values(), *more))
+        """Raise a Problem if all subscriptions, and these, follow more keys than those of one connection may."""
+        keys = sum(subscription.size for subscription in (*self.subscriptions.values(), *more))
         try:
             self._gateway.limits.check_room(keys)
         except Refused as refused:
@@ -146,7 +146,7 @@ class Session:
         """End every subscription, and leave nothing behind."""
         for subscription in tuple(self.subscriptions.values()):
             self._remove(subscription)
-        self.wire.session = self.wire.stream = None
+        self.wire.stream = None
 
     async def _guarded(self, step: Coroutine[None, None, None]) -> None:
         try:
@@ -169,7 +169,7 @@ class Session:
             return
         if isinstance(request, Auth):
             await self._authenticate(request)
-        elif self._gateway.access is not None and self.wire.identity is None:
+        elif self._gateway.access.on and self.wire.identity is None:
             self.wire.finish(UNAUTHORIZED)
         elif isinstance(request, Ping):
             self.answer("pong")
@@ -179,7 +179,7 @@ class Session:
             await self.subscribe(request)
 
     async def _begin(self) -> None:
-        """Follow what the connection was made for: it ends with it, and where it can't be followed."""
+        """Follow what the connection was made for: it ends with that, and if that can't be followed."""
         first, self._first = self._first, None
         if first is not None:
             self._own = first.id
@@ -192,7 +192,7 @@ class Session:
         """
         access, before = self._gateway.access, self.wire.identity
         again: list[Follow] = []
-        if access is not None:
+        if access.on:
             try:
                 self.wire.identity = await access.of_token(request.token)
             except Problem as problem:
@@ -202,23 +202,23 @@ class Session:
                 return
             self._gateway.doorway.served(self)
             if before is not None:
-                again = self._review(access, before)
+                again = self._review(before)
         self.answer("authenticated", expires=self.wire.identity.expires if self.wire.identity is not None else None)
         await self._begin()
         for follow in again:
             await self.subscribe(follow)
 
-    def _review(self, access: Access, before: Identity) -> list[Follow]:
+    def _review(self, before: Identity) -> list[Follow]:
         """Look at every subscription once more; returns what is to be followed anew, after a `reset`."""
         again: list[Follow] = []
         for id, subscription in tuple(self.subscriptions.items()):
             follow = self._follows[id]
             try:
-                if access.changed(getattr(subscription, "asked", follow), before, self.wire.identity):
+                if self._gateway.access.changed(subscription.asked or follow, before, self.wire.identity):
                     self._remove(subscription)
                     again.append(anew(follow))
             except Problem as problem:
-                self.drop(subscription, problem)
+                self.ended(subscription, problem, ending_of(problem))
         return again
 
     def _unsubscribe(self, id: str) -> None:

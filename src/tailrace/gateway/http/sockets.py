@@ -13,7 +13,7 @@ from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.http.session import Session
 from tailrace.gateway.live.requests import Follow
-from tailrace.gateway.problems import Problem, unavailable
+from tailrace.gateway.problems import Problem, shutting_down
 
 SUBPROTOCOL = "tailrace.v1"
 # What a write to a client that has left raises, before and after the accept.
@@ -32,12 +32,12 @@ def routes(gateway: Gateway) -> list[BaseRoute]:
 async def serve(gateway: Gateway, websocket: WebSocket, first: Follow | None = None) -> None:
     """Serve a connection until it ends; it is subscribed to `first` from the start, once it is known whose it is.
 
-    It ends where it can't be.
+    It ends if it can't be.
     """
     try:
-        if gateway.hub.draining:
-            raise unavailable("shutting down", "Connect again: another gateway answers, or this one when it is back.")
-        identity = await gateway.access.of_socket(websocket.scope) if gateway.access is not None else None
+        if gateway.connections.draining:
+            raise shutting_down()
+        identity = await gateway.access.of_socket(websocket.scope)
     except Problem as problem:
         with suppress(*_GONE):
             await websocket.send_denial_response(problem.response())
@@ -52,19 +52,19 @@ async def serve(gateway: Gateway, websocket: WebSocket, first: Follow | None = N
     except _GONE:
         return
     wire.identity = identity
-    gateway.hub.open(wire)
+    gateway.connections.open(wire)
     try:
         await _converse(gateway, wire, websocket, first)
         if wire.ending is not None and not wire.lost:
             with suppress(*_GONE):
                 await websocket.close(wire.ending.code, wire.ending.message[:120])
     finally:
-        gateway.hub.close(wire)
+        gateway.connections.close(wire)
 
 
 async def _converse(gateway: Gateway, wire: Wire, websocket: WebSocket, first: Follow | None) -> None:
     session = Session(gateway, wire, first)
-    if gateway.access is not None and wire.identity is None:
+    if gateway.access.on and wire.identity is None:
         gateway.doorway.expect(session, gateway.timing.introduction)
     try:
         await session.run(websocket.receive)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
-
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from tailrace.access.refused import Refused
+from tailrace.gateway.budgets import user_of
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.guard.authorizer import TICKET
-from tailrace.gateway.guard.presence import user_of
+from tailrace.gateway.guard.access import identity_of
+from tailrace.gateway.guard.token_access import TICKET
 from tailrace.gateway.problems import refusal
 
 
@@ -36,16 +35,13 @@ def router(gateway: Gateway) -> APIRouter:
 
         A ticket may stand in a URL, and so in a log: whoever finds it there can't use it again.
         """
-        identity = request.scope.get("state", {}).get("identity")
-        if gateway.access is None:
-            # Nobody asks for it; so a client works on a developer's machine as it does elsewhere.
-            made = secrets.token_urlsafe(32)
-        else:
+        identity = identity_of(request.scope)
+        if gateway.access.on:
             try:
                 gateway.presence.pace(user_of(identity))
             except Refused as refused:
                 raise refusal(refused) from None
-            made = await gateway.access.ticket(identity)
+        made = await gateway.access.ticket(identity)
         return JSONResponse({"ticket": made, "expires_in": TICKET}, 201, {"Cache-Control": "no-store"})
 
     return routes

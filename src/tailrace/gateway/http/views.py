@@ -1,23 +1,18 @@
-"""Lookups of a view's rows; `following` has the streams."""
+"""Lookups of a view's rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
-from tailrace.access.rights import Kind
 from tailrace.gateway.apidocs import examples
-from tailrace.gateway.catalog import Known, KnownView
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.guard.access import Identity, identity_of
+from tailrace.gateway.guard.access import identity_of
 from tailrace.gateway.http.lookup import look_up
 from tailrace.gateway.http.paths import decoded
-from tailrace.gateway.http.prefer import wait_seconds
-from tailrace.gateway.http.waits import ClientGone, while_connected, while_valid
+from tailrace.gateway.http.waiting import ClientGone, wait_seconds, while_connected, while_valid
 from tailrace.gateway.problems import Problem
-from tailrace.gateway.unknown import no_catalog, unknown_view
 
 View = Annotated[str, Path(description="The name of a view.", examples=["rating-averages"])]
 Key = Annotated[
@@ -46,7 +41,7 @@ def router(gateway: Gateway) -> APIRouter:
         view: View,
         key: Key,
         if_none_match: Annotated[
-            str | None, Header(description="The `ETag` of an earlier answer: 304 where it still holds.")
+            str | None, Header(description="The `ETag` of an earlier answer: 304 if it still holds.")
         ] = None,
         prefer: Annotated[
             str | None,
@@ -59,7 +54,7 @@ def router(gateway: Gateway) -> APIRouter:
             list[str] | None,
             Query(
                 description="`topic:partition:offset` of a source record: wait until the view has taken it in, for "
-                "10 s or as long as `Prefer` says; 503 where the view can't tell by then.",
+                "10 s or as long as `Prefer` says; 503 if the view can't tell by then.",
                 examples=[["ratings:0:17"]],
             ),
         ] = None,
@@ -71,24 +66,22 @@ def router(gateway: Gateway) -> APIRouter:
         """
         try:
             identity = identity_of(request.scope)
-            known = known_view(gateway, decoded(view, "view"), identity)
-            restriction, wanted = None, decoded(key, "key").encode()
-            if gateway.access is not None:
-                # The guard could not ask where the catalog has come only now.
-                gateway.access.may_ask(identity, known.name, [wanted])
-                restriction = gateway.access.seen_filter(identity, known.name)
+            access, wanted = gateway.access, decoded(key, "key").encode()
+            known = access.view(identity, decoded(view, "view"))
+            # The guard could not ask if the catalog has come only now.
+            access.may_ask(identity, known.name, [wanted])
             found = look_up(
                 gateway,
                 known,
                 wanted,
                 if_none_match,
-                restriction,
+                access.seen_filter(identity, known.name),
                 wait=(wait := wait_seconds(prefer)),
                 at_least=at_least or (),
-                topics=None if gateway.access is None else named(gateway, identity, "topic", known.sources),
+                topics=access.known_names(identity, "topic", known.sources) if access.on else None,
             )
             if wait or at_least:
-                found = while_connected(request.receive, while_valid(gateway.access, identity, found))
+                found = while_connected(request.receive, while_valid(access, identity, found))
             response = await found
         except ClientGone:
             return Response(status_code=499)
@@ -102,29 +95,3 @@ def router(gateway: Gateway) -> APIRouter:
         "/views/{view}/{key:segment}", look, methods=["HEAD"], include_in_schema=False, response_model=None
     )
     return routes
-
-
-def loaded(gateway: Gateway) -> Known:
-    """The catalog; raises a Problem where it is not there yet."""
-    if not gateway.known.loaded:
-        raise no_catalog(gateway.known)
-    return gateway.known
-
-
-def known_view(gateway: Gateway, name: str, identity: Identity | None) -> KnownView:
-    """A view of the catalog; raises a Problem where it has no such view, is not there yet, or for none of the client's.
-
-    The answer names those that the client may know of.
-    """
-    known = loaded(gateway)
-    if gateway.access is not None:
-        gateway.access.may_know(identity, "view", name)
-    view = known.views.get(name)
-    if view is None:
-        raise unknown_view(name, named(gateway, identity, "view", known.views))
-    return view
-
-
-def named(gateway: Gateway, identity: Identity | None, kind: Kind, names: Iterable[str]) -> list[str]:
-    """Those of some names that a client may know of: all of them where nobody asks who it is."""
-    return sorted(names) if gateway.access is None else gateway.access.known_names(identity, kind, names)

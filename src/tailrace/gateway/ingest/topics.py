@@ -10,17 +10,17 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from tailrace.access.identity import Identity
 from tailrace.contracts.catalog import CatalogTopic
 from tailrace.errors import RegistryError, Unreachable
 from tailrace.gateway.apidocs import examples
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.guard.access import Identity, identity_of
+from tailrace.gateway.guard.access import identity_of
 from tailrace.gateway.http.paths import decoded
-from tailrace.gateway.http.views import loaded, named
 from tailrace.gateway.ingest.codecs import FORMATS, Kinds
 from tailrace.gateway.ingest.records import MOST, Events, NotEvents, read_events
 from tailrace.gateway.ingest.schemas import Unregistered
-from tailrace.gateway.problems import RETRY_AFTER, Problem, unavailable
+from tailrace.gateway.problems import RETRY_AFTER, Problem, no_catalog, shutting_down, unavailable
 from tailrace.kafka.async_delivery import Full, Unwritten, Written
 from tailrace.types.avro_types import Unwritable
 
@@ -79,8 +79,8 @@ def router(gateway: Gateway) -> APIRouter:
             raise _refused(declared, events)
         if not gateway.events_in.served:
             raise unavailable("no Kafka", "Start the gateway with --kafka.", expected="a gateway that knows Kafka")
-        if gateway.hub.draining:
-            raise unavailable("shutting down", "Send it again: another gateway takes it, or this one when it is back.")
+        if gateway.connections.draining:
+            raise shutting_down("Send it again: another gateway takes it, or this one when it is back.")
         try:
             written = await gateway.events_in.write(events.records)
         except Full:
@@ -93,9 +93,11 @@ def router(gateway: Gateway) -> APIRouter:
 
 
 def _accepting(gateway: Gateway, name: str, identity: Identity | None) -> CatalogTopic:
-    known = loaded(gateway)
+    known = gateway.known
+    if not known.loaded:
+        raise no_catalog(known.problem)
     topic = known.topics.get(name)
-    accepting = named(gateway, identity, "topic", (one.name for one in known.topics.values() if one.accept))
+    accepting = gateway.access.known_names(identity, "topic", (one.name for one in known.topics.values() if one.accept))
     if topic is None:
         raise Problem(
             404,

@@ -14,7 +14,7 @@ from tailrace.gateway.problems import Problem, unavailable
 log = logging.getLogger(__name__)
 
 
-class Writer(Protocol):
+class RecordWriter(Protocol):
     """Where commands go: `tailrace.kafka.async_writer.AsyncWriter`."""
 
     async def put(self, key: str, value: bytes | None) -> None:
@@ -24,15 +24,15 @@ class Writer(Protocol):
         """Write nothing more."""
 
 
-class Commanding:
+class CommandWriter:
     """Writes commands, or says why it can't: without Kafka a gateway serves keys and feeds, and no queries."""
 
-    def __init__(self, writer: Writer | None) -> None:
+    def __init__(self, writer: RecordWriter | None) -> None:
         self._writer = writer
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def write(self, command: Command) -> None:
-        """Write a command; raises a Problem where Kafka does not have it."""
+        """Write a command; raises a Problem if Kafka does not have it."""
         await self._put(command.stream.id, command.encode())
 
     async def end(self, stream: str) -> None:
@@ -42,7 +42,7 @@ class Commanding:
     def later(self, stream: str, command: Command | None, ended: Callable[[], Awaitable[bool]] | None = None) -> None:
         """Write a command, or that a stream has ended, and wait for nothing: the next one makes up for a failure.
 
-        Where the stream has `ended` when the command is written, the command may stand behind its end: that is
+        If the stream has `ended` when the command is written, the command may stand behind its end: that is
         written again.
         """
         task = asyncio.create_task(self._try(stream, command, ended))

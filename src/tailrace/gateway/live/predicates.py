@@ -1,57 +1,82 @@
-"""Queries of clients, parsed beside the loop: a long one takes as long as a hundred short ones."""
+"""Parsed queries of clients, and filters of tokens: one cache for all of them.
+
+A long text takes as long to parse as a hundred short ones. So it is parsed beside the loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 
+from tailrace.access.filters import both
 from tailrace.contracts.catalog import Column
 from tailrace.contracts.commands import EVERY_ROW
-from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.problems import Problem
 from tailrace.queries import Predicate, QueryError, parse
 
-_MOST = 1000
+# So many are remembered, of so many characters together, and none that is longer than that.
+_MOST, _CHARACTERS, _LONG = 1000, 200_000, 20_000
 _SHORT = 200
 
 
 class Predicates:
-    """Parses queries by the columns of their views. The last thousand are remembered, long ones are not."""
+    """Parses texts by the columns of a view, and remembers what was used lately."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, tuple[Column, ...]], Predicate] = {}
+        self._characters = 0
 
-    async def parse(self, view: KnownView, where: str | None, filter: str | None = None) -> tuple[str, Predicate]:
-        """The query, and what it means: every row where it is None, and only rows that the filter is true of.
-
-        Raises a Problem that says what was expected. Both texts must mean something by themselves, so neither can
-        change what the other means.
-        """
+    async def parse(self, where: str | None, columns: tuple[Column, ...]) -> tuple[str, Predicate]:
+        """The query as text, and what it means; None means every row. Raises a Problem that says what was expected."""
         text = EVERY_ROW if where is None else where
-        predicate = await self._parsed(text, view.columns)
-        if filter is None:
-            return text, predicate
-        await self._parsed(filter, view.columns)
-        both = f"({text}) and ({filter})" if where is not None else filter
-        return both, await self._parsed(both, view.columns)
-
-    async def _parsed(self, text: str, columns: tuple[Column, ...]) -> Predicate:
-        found = self._known.get((text, columns))
-        if found is not None:
-            return found
         try:
-            # The parser has no part in what a thread may break: it takes a text and gives a tree.
-            found = parse(text, columns) if len(text) < _SHORT else await asyncio.to_thread(parse, text, columns)
+            found = self._found(text, columns)
+            if found is None:
+                # The parser has no part in what a thread may break: it takes a text and gives a tree.
+                found = parse(text, columns) if len(text) < _SHORT else await asyncio.to_thread(parse, text, columns)
+                self._keep(text, columns, found)
         except QueryError as error:
-            raise Problem(
-                400,
-                "unusable query",
-                expected=error.expected,
-                got=error.got,
-                at=error.at,
-                remedy=error.remedy,
-            ) from None
-        if len(text) < _SHORT:
-            if len(self._known) >= _MOST:
-                del self._known[next(iter(self._known))]
+            raise unusable(error) from None
+        return text, found
+
+    def known(self, text: str, columns: tuple[Column, ...]) -> Predicate:
+        """What a filter means; raises QueryError. Clients of one view share a few of them."""
+        found = self._found(text, columns)
+        if found is None:
+            found = parse(text, columns)
+            self._keep(text, columns, found)
+        return found
+
+    def both(self, first: Predicate, second: Predicate, columns: tuple[Column, ...]) -> Predicate:
+        """What matches both, joined as trees: no parenthesis of one can end the other.
+
+        Raises a Problem if it costs more than a query may.
+        """
+        try:
+            joined = both(first, second)
+        except QueryError as error:
+            raise unusable(error) from None
+        if self._found(joined.text, columns) is None:
+            self._keep(joined.text, columns, joined)
+        return joined
+
+    def _found(self, text: str, columns: tuple[Column, ...]) -> Predicate | None:
+        found = self._known.pop((text, columns), None)
+        if found is not None:
             self._known[text, columns] = found
         return found
+
+    def _keep(self, text: str, columns: tuple[Column, ...], predicate: Predicate) -> None:
+        if len(text) > _LONG:
+            return
+        if (text, columns) not in self._known:
+            self._characters += len(text)
+        self._known[text, columns] = predicate
+        while len(self._known) > _MOST or self._characters > _CHARACTERS:
+            oldest = next(iter(self._known))
+            del self._known[oldest]
+            self._characters -= len(oldest[0])
+
+
+def unusable(error: QueryError) -> Problem:
+    """A 400: a query that can't be used."""
+    return Problem(400, "unusable query", expected=error.expected, got=error.got, at=error.at, remedy=error.remedy)

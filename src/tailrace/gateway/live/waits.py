@@ -7,12 +7,12 @@ and they read the key again, together. Pub/sub may lose messages, so all are wok
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from tailrace.gateway.catalog import KnownView
-from tailrace.gateway.guard.access import Access, Identity
+from tailrace.gateway.live.channels import ChannelRegistry
 
 T = TypeVar("T")
 
@@ -20,21 +20,8 @@ T = TypeVar("T")
 LONGEST = 60.0
 
 
-class Link(Protocol):
-    """Where messages come from: `tailrace.store.read.channels.Channels`."""
-
-    def join(self, channel: bytes) -> None:
-        """Want a channel."""
-
-    def leave(self, channel: bytes) -> None:
-        """Want it no longer."""
-
-    async def joined(self, channel: bytes) -> None:
-        """Wait until the messages of a wanted channel come."""
-
-
 class Awaited:
-    """One key that requests wait for."""
+    """One key that requests wait for. Any message of its channel wakes them."""
 
     __slots__ = ("_signal", "channel", "waiting")
 
@@ -53,12 +40,18 @@ class Awaited:
         signal, self._signal = self._signal, asyncio.Event()
         signal.set()
 
+    def receive(self, _: bytes) -> None:
+        self.wake()
+
+    def missed(self) -> None:
+        self.wake()
+
 
 class Waits:
     """All keys that are waited for here. `channel` names the channel of (view, partition, lineage, key)."""
 
-    def __init__(self, link: Link, channel: Callable[[str, int, str, bytes], bytes]) -> None:
-        self._link = link
+    def __init__(self, channels: ChannelRegistry, channel: Callable[[str, int, str, bytes], bytes]) -> None:
+        self._channels = channels
         self._channel = channel
         self._awaited: dict[bytes, Awaited] = {}
         self._others = 0
@@ -85,7 +78,7 @@ class Waits:
             return found
         with suppress(TimeoutError), self._awaiting(view, key) as awaited:
             async with asyncio.timeout(min(seconds, LONGEST)):
-                await self._link.joined(awaited.channel)
+                await self._channels.joined(awaited.channel)
                 while not self.draining:
                     signal = awaited.signal
                     found = await read()
@@ -95,7 +88,7 @@ class Waits:
         return found
 
     def hear(self, channel: bytes) -> None:
-        """A message has come on a channel."""
+        """Let the requests that wait for a key's channel read again."""
         awaited = self._awaited.get(channel)
         if awaited is not None:
             awaited.wake()
@@ -116,7 +109,7 @@ class Waits:
         awaited = self._awaited.get(channel)
         if awaited is None:
             awaited = self._awaited[channel] = Awaited(channel)
-            self._link.join(channel)
+            self._channels.join(channel, awaited)
         awaited.waiting += 1
         try:
             yield awaited
@@ -124,47 +117,4 @@ class Waits:
             awaited.waiting -= 1
             if not awaited.waiting:
                 del self._awaited[channel]
-                self._link.leave(channel)
-
-
-class ClientGone(Exception):
-    """Nobody is there any more to read the answer."""
-
-
-async def while_connected(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, T]) -> T:
-    """Do something for a client, and stop when it disconnects; raises ClientGone then. `receive` is that of ASGI."""
-    found = await _unless(_disconnected(receive), work)
-    if found is None:
-        raise ClientGone
-    return found.result()
-
-
-async def while_valid(access: Access | None, identity: Identity | None, work: Coroutine[Any, Any, T]) -> T:
-    """Do something for a client as long as its token counts; raises a Problem when that is over or was revoked.
-
-    The end is looked at again before the answer: other clients' requests and the setting of clocks come between.
-    """
-    if access is None or identity is None:
-        return await work
-    found = await _unless(access.lapse(identity), work)
-    access.check(identity)
-    if found is None:
-        raise TimeoutError("the token has lapsed, and counts again: the clock was set")
-    return found.result()
-
-
-async def _unless(event: Coroutine[Any, Any, None], work: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
-    """Do something, and stop where an event comes before it is done; None then. Nothing is left running."""
-    task, come = asyncio.create_task(work), asyncio.create_task(event)
-    try:
-        await asyncio.wait((task, come), return_when=asyncio.FIRST_COMPLETED)
-        return task if task.done() else None
-    finally:
-        for one in (task, come):
-            one.cancel()
-        await asyncio.gather(task, come, return_exceptions=True)
-
-
-async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+                self._channels.leave(channel, awaited)

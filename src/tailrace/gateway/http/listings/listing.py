@@ -12,12 +12,10 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 
 from starlette.responses import Response
 
-from tailrace.contracts.catalog import Column
 from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.gateway import Gateway
@@ -26,10 +24,9 @@ from tailrace.gateway.http.listings.page import Place, key_number
 from tailrace.gateway.http.listings.scan import Found, Matches, Moved, scan
 from tailrace.gateway.http.listings.since import Since, since
 from tailrace.gateway.http.lookup import matches as matches_tag
-from tailrace.gateway.http.lookup import out_of_reach
 from tailrace.gateway.live.positions import Ahead, Later, Reset, too_far_ahead
-from tailrace.gateway.problems import Problem, unavailable
-from tailrace.queries import Predicate, QueryError, parse, row_decoder
+from tailrace.gateway.problems import Problem, redis_away, unavailable
+from tailrace.queries import Predicate, row_decoder
 from tailrace.store.layout.stored import Stored
 from tailrace.store.read.reader import Unavailable
 
@@ -75,7 +72,7 @@ class _Standing:
 
 async def list_rows(gateway: Gateway, view: KnownView, asked: Asked, if_none_match: str | None) -> Response:
     """A page of a listing, or 304 where the client has it; raises a Problem where it can't be had."""
-    query = await _parsed(asked.where, view) if asked.where else None
+    query = (await gateway.predicates.parse(asked.where, view.columns))[1] if asked.where else None
     predicates = [predicate for predicate in (query, asked.restriction) if predicate is not None]
     clock = any(predicate.clock for predicate in predicates)
     digests = [None if one is None else one.digest for one in (query, asked.restriction)]
@@ -109,7 +106,7 @@ async def list_rows(gateway: Gateway, view: KnownView, asked: Asked, if_none_mat
             body = _body(view, place, found, following, standing.as_of, reset)
             return Response(body, headers=headers, media_type="application/json")
     except Unavailable as error:
-        raise out_of_reach(error) from None
+        raise redis_away(error) from None
     raise _handed_over(view)
 
 
@@ -164,7 +161,7 @@ async def _judged(
     if not isinstance(come, Ahead | Later):
         return standing, come
     with gateway.waits.counted():
-        while clock() < impatient and not gateway.hub.draining:
+        while clock() < impatient and not gateway.connections.draining:
             await asyncio.sleep(gateway.timing.poll)
             standing = await _standing(gateway, gateway.known.views.get(view.name, view))
             come = since(after, view, standing.generation, standing.stored)
@@ -186,20 +183,6 @@ async def _standing(gateway: Gateway, view: KnownView) -> _Standing:
 
 def _generation(stored: Stored, known: int) -> int:
     return stored.generation if stored.generation is not None else known
-
-
-async def _parsed(text: str, view: KnownView) -> Predicate:
-    try:
-        return await asyncio.to_thread(_predicate, text, view.columns)
-    except QueryError as error:
-        raise Problem(
-            400, "unusable query", expected=error.expected, got=error.got, at=error.at, remedy=error.remedy
-        ) from None
-
-
-@lru_cache(256)
-def _predicate(text: str, columns: tuple[Column, ...]) -> Predicate:
-    return parse(text, columns)
 
 
 def _matches(view: KnownView, predicates: Sequence[Predicate]) -> Matches | None:

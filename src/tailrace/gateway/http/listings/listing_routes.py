@@ -12,8 +12,8 @@ from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import identity_of
 from tailrace.gateway.http.listings.listing import LIMIT, MOST, Asked, list_rows
 from tailrace.gateway.http.paths import decoded
-from tailrace.gateway.http.views import View, known_view
-from tailrace.gateway.http.waits import ClientGone, while_connected, while_valid
+from tailrace.gateway.http.views import View
+from tailrace.gateway.http.waiting import ClientGone, while_connected, while_valid
 from tailrace.gateway.live.requests import FollowQuery
 from tailrace.gateway.problems import Problem
 
@@ -56,16 +56,17 @@ def router(gateway: Gateway) -> APIRouter:
         """
         try:
             identity = identity_of(request.scope)
-            known = known_view(gateway, decoded(view, "view"), identity)
+            access = gateway.access
+            known = access.view(identity, decoded(view, "view"))
             asked = Asked(where, limit, page, after)
-            if gateway.access is not None:
-                restriction = gateway.access.row_filter(identity, known.name)
-                whole = await gateway.access.resumable(identity, FollowQuery(None, known.name, where, after))
-                rights = gateway.access.rights_digest(identity, known.name)
+            if access.on:
+                restriction = access.row_filter(identity, known.name)
+                whole = await access.resumable(identity, FollowQuery(None, known.name, where, after))
+                rights = access.rights_digest(identity, known.name)
                 asked = replace(asked, restriction=restriction, in_part=not whole, rights=rights)
             # It may wait for the store, and a scan takes a while.
             found = list_rows(gateway, known, asked, if_none_match)
-            response = await while_connected(request.receive, while_valid(gateway.access, identity, found))
+            response = await while_connected(request.receive, while_valid(access, identity, found))
         except ClientGone:
             return Response(status_code=499)
         except Problem as problem:

@@ -13,7 +13,7 @@ from tailrace.store.read.listening import Listener
 
 
 def feed_entry(text: str | None, feed: KnownFeed, partition: int, listener: Listener) -> Fresh | After | Ahead | Reset:
-    """How a client that sent this position comes in, where the store is whole and answers so.
+    """How a client that sent this position comes in, if the store is whole and answers so.
 
     A position without offsets is from before the first record: its client has seen nothing, and is owed everything.
     """
@@ -39,14 +39,14 @@ def feed_ahead(ahead: Ahead, stored: int | None) -> Reset:
 
 
 def feed_rebuilt(feed: KnownFeed) -> Reset:
-    """What a client gets whose feed has another changelog now."""
+    """What a client gets if its feed has another changelog now."""
     return Reset("rebuilt", f"the feed {feed.name} has a changelog that was made anew, or has other partitions")
 
 
 def missed(feed: KnownFeed, offset: int, start: int, stored: int | None) -> Reset:
-    """What a client gets that has seen everything up to an offset, where the history is complete only after `start`.
+    """What a client gets that has seen everything up to an offset, if the history is complete only after `start`.
 
-    Where nothing at all is kept up to what the store holds, the client was not registered. Otherwise the oldest events
+    If nothing at all is kept up to what the store holds, the client was not registered. Otherwise the oldest events
     were dropped.
     """
     entry = feed.entry

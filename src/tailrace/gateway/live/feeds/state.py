@@ -1,4 +1,4 @@
-"""How a client's feed stands here: the rules by which every event is passed on once and in order.
+"""What was passed on of a client's feed: the rules by which every event is written once and in order.
 
 News comes from three sides in any order: published events, pages read for clients that come in or were slow, and the
 check of registrations. A published event says after which offset its client had nothing else. So each message proves by
@@ -24,11 +24,11 @@ class Check(Enum):
     WAIT = "the store is being restored"
 
 
-class FeedStanding:
-    """What was passed on to those who follow live.
+class FeedState:
+    """What was passed on to live followers.
 
     `front` is the offset up to which they have everything; None while nobody follows live. `behind` is the highest
-    offset that was heard of: where it is above the front, there is a gap.
+    offset that was heard of: if it is above the front, there is a gap.
     """
 
     __slots__ = ("behind", "front")
@@ -51,7 +51,7 @@ class FeedStanding:
         self.front = None
 
     def offer(self, heard: Heard) -> bool:
-        """Take in a message; True where its event is to be passed on."""
+        """Take in a message; True if its event is to be passed on."""
         offset = heard.event.offset
         self.behind = max(self.behind, offset)
         if self.front is None or offset <= self.front or heard.before > self.front:
@@ -71,7 +71,7 @@ class FeedStanding:
         return news
 
     def settle(self, behind: int) -> bool:
-        """Everything was read that was heard of up to `behind`; True where more was heard meanwhile.
+        """Everything was read that was heard of up to `behind`; True if more was heard meanwhile.
 
         What was heard of and is not there any more, the store has lost: reading again does not help.
         """

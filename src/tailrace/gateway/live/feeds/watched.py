@@ -1,33 +1,30 @@
-"""One client of a feed that listens here, over any number of connections: one registration, one channel for all.
+"""One client of a feed that clients of this gateway follow: one registration and one channel for all connections.
 
-The steps of an event: 1 `FeedStanding` says whether it comes next, 2 at the end of the loop's tick `flush` encodes the
-tick's events, once per surface, 3 and writes them to every live subscription's transport.
-Every live subscription has been written everything up to the last flush. One that reads too slowly is live no longer:
-nothing is kept for it here, the store has it, and it reads on from there when there is room again.
+The steps of an event: 1 `FeedState` says whether it comes next; 2 at the end of the loop's turn, `flush` encodes the
+events of the turn, once for each surface; 3 and writes them to every live follower's connection.
+Every live follower has been written everything up to the last flush. One that reads too slowly is live no longer:
+nothing is kept for it here. The store has it, and the follower reads on from there when there is room again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownFeed
-from tailrace.gateway.connection.wire import Framing
-from tailrace.gateway.frames.feed_frames import FeedFrames
+from tailrace.gateway.connection.fanout import Fanout
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.frames.frame import About, Frame, place
 from tailrace.gateway.live.feeds.position import missed
-from tailrace.gateway.live.feeds.state import Check, FeedStanding
+from tailrace.gateway.live.feeds.state import Check, FeedState
 from tailrace.gateway.live.positions import Reset
+from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
 from tailrace.store.layout.row import Row
-from tailrace.store.read.listening import PAGE, Heard, Listener, Page
+from tailrace.store.read.listening import PAGE, Heard, Listener, Page, heard
 from tailrace.store.write.feeds import FeedPlace
-
-if TYPE_CHECKING:
-    from tailrace.gateway.live.feeds.subscription import FeedSubscription
-
-log = logging.getLogger(__name__)
 
 # So many events are read first; after that, pages of about so many bytes.
 FIRST_PAGE = 50
@@ -44,14 +41,36 @@ class FeedSource(Protocol):
         """End a registration."""
 
     async def events(self, place: FeedPlace, client: bytes, after: int, count: int = PAGE) -> Page | None:
-        """The next events after an offset; None where the client must register first."""
+        """The next events after an offset; None if the client must register first."""
 
 
-class FollowedFeed:
-    """A client of a feed, how it stands, and its subscriptions.
+class FeedFollower(Protocol):
+    """A subscription of a feed. `cursor` is the offset up to which it was written everything while it is not live."""
 
-    `mark` asks for a flush in this tick, `wake` for `repair`. `order` is held by whoever registers the client or ends
-    that: one that comes back at once must not be undone by its own leave.
+    wire: Wire
+    cursor: int
+
+    def owe(self, size: int) -> None:
+        """Note that so many bytes of events wait for it in the store."""
+
+    def restart(self, reset: Reset) -> None:
+        """Tell the client that what it holds can't be continued, and send it what is kept."""
+
+    def uproot(self, reset: Reset) -> None:
+        """Leave a feed that goes on elsewhere; `start` follows."""
+
+    def start(self) -> None:
+        """Begin to join."""
+
+    def end_removed(self) -> None:
+        """End: the feed is not declared any more."""
+
+
+class WatchedFeed:
+    """A client of a feed, what was passed on of it, and its followers.
+
+    `wake` asks for `repair`. `order` is held by whoever registers the client or ends its registration: one that comes
+    back at once must not be undone by its own leave.
     """
 
     def __init__(
@@ -61,22 +80,24 @@ class FollowedFeed:
         channel: bytes,
         source: FeedSource,
         order: asyncio.Lock,
-        mark: Callable[[FollowedFeed], None],
-        wake: Callable[[FollowedFeed], None],
+        wake: Callable[[WatchedFeed], None],
+        tick: Tick,
         metrics: Metrics,
     ) -> None:
         self.client = client
         self.channel = channel
-        self.standing = FeedStanding()
-        self.subscriptions: set[FeedSubscription] = set()
-        # The offset up to which live subscriptions were written everything.
+        self.state = FeedState()
+        self.followers: set[FeedFollower] = set()
+        # Those of them that are not live.
+        self._late: set[FeedFollower] = set()
+        # The offset up to which live followers were written everything.
         self.flushed = -1
         self._source = source
         self._order = order
-        self._mark = mark
         self._wake = wake
+        self._tick = tick
         self._metrics = metrics
-        self._live: dict[FeedSubscription, None] = {}
+        self._fanout = Fanout(metrics)
         self._waiting: list[Row] = []
         self._repairing = asyncio.Lock()
         self._lost_since: float | None = None
@@ -86,72 +107,93 @@ class FollowedFeed:
         """Go on with a feed that is declared so."""
         self.feed = feed
         self.place = feed.place(self.client)
-        self.frames = FeedFrames(feed, self.client)
+        self._about = About({"feed": feed.name, "client": self.client.decode()})
 
-    def offer(self, heard: Heard) -> bool:
-        """Take in a published event; True where it was passed on."""
-        behind = self.standing.behind
-        news = self.standing.offer(heard)
+    def wires(self) -> Iterable[Wire]:
+        """The connections of all followers."""
+        return (follower.wire for follower in self.followers)
+
+    def attach(self, follower: FeedFollower) -> None:
+        """Take a follower in; `enter` makes it live."""
+        self.followers.add(follower)
+        self._late.add(follower)
+
+    def detach(self, follower: FeedFollower) -> None:
+        """Forget a follower."""
+        self.exclude(follower)
+        self.followers.discard(follower)
+        self._late.discard(follower)
+
+    def receive(self, data: bytes) -> None:
+        """Take in a published event."""
+        message = heard(data)
+        if self.offer(message):
+            self._tick.heard(message.event.timestamp)
+
+    def missed(self) -> None:
+        """A message could not be read: the next one, or the next check, finds what is missing."""
+
+    def offer(self, message: Heard) -> bool:
+        """Take in a published event; True if it was passed on."""
+        behind = self.state.behind
+        news = self.state.offer(message)
         if news:
-            self._pass_on([heard.event])
-        elif self.standing.gap:
+            self._pass_on([message.event])
+        elif self.state.gap:
             self._wake(self)
-        elif self.standing.front is None and heard.event.offset > behind:
-            self._owe([heard.event])
+        elif self.state.front is None and message.event.offset > behind:
+            self._owe([message.event])
         return news
 
-    def enter(self, subscription: FeedSubscription, after: int, page: Page) -> bool:
-        """Make a subscription live that was written a page, read after an offset, and so has all it reaches.
+    def enter(self, follower: FeedFollower, after: int, page: Page) -> bool:
+        """Make a follower live that was written a page, read after an offset, and so has all that the page reaches.
 
-        False where it must read on: others are further, or must be brought as far first, see `repair`.
+        False if it must read on: others are further, or must be brought as far first, see `repair`.
         """
-        standing = self.standing
-        if standing.front is None:
-            standing.begin(page.reached)
+        state = self.state
+        if state.front is None:
+            state.begin(page.reached)
         else:
-            self._pass_on(standing.learn(after, page))
-        if subscription.cursor != standing.front:
+            self._pass_on(state.learn(after, page))
+        if follower.cursor != state.front:
             return False
         self.flush()
-        self._live[subscription] = None
-        if standing.gap:
+        self._fanout.include(follower)
+        self._late.discard(follower)
+        if state.gap:
             self._wake(self)
         return True
 
-    def has(self, subscription: FeedSubscription) -> bool:
-        """Whether a subscription is live."""
-        return subscription in self._live
+    def has(self, follower: FeedFollower) -> bool:
+        """Whether a follower is live."""
+        return follower in self._fanout
 
-    def exclude(self, subscription: FeedSubscription) -> None:
-        """Write a subscription nothing more."""
-        if subscription in self._live:
-            del self._live[subscription]
-            if not self._live:
-                self.standing.end()
+    def exclude(self, follower: FeedFollower) -> None:
+        """Write a follower nothing more."""
+        if self._fanout.exclude(follower):
+            self._late.add(follower)
+            if not self._fanout:
+                self.state.end()
                 self._waiting.clear()
 
     def flush(self) -> None:
-        """Write what was passed on since the last flush to every live subscription."""
-        if self.standing.front is not None:
-            self.flushed = self.standing.front
-        rows, self._waiting = self._waiting, []
-        if not rows:
-            return
-        bodies: dict[bool, bytes] = {}
-        wrapped: dict[Framing, bytes] = {}
-        # A write may find a client slow, and change who is live.
-        for one in tuple(self._live):
-            wire = one.wire
-            if wire.framing not in wrapped:
-                body = bodies.get(wire.socket) or self._encoded(rows, socket=wire.socket)
-                bodies[wire.socket], wrapped[wire.framing] = body, wire.framing.wrap(body)
-            self._metrics.sent("event", len(rows), len(bodies[wire.socket]), wire.framing.surface)
-            try:
-                wire.write(wrapped[wire.framing])
-            except Exception:
-                # A transport that refuses is on its way to `connection_lost`; the others must not pay for it.
-                log.exception("write=refused bytes=%d", len(wrapped[wire.framing]))
-        self._owe(rows)
+        """Write what was passed on since the last flush to every live follower."""
+        if self.state.front is not None:
+            self.flushed = self.state.front
+        events, self._waiting = self._waiting, []
+        if events:
+            self._fanout.write([self.frame(event) for event in events])
+            self._owe(events)
+
+    def frame(self, event: Row) -> Frame:
+        """An event as clients are sent it."""
+        position = place(self.feed.lineage, event.generation, self.place.partition, event.offset)
+        return Frame(self._about, None, event.value or b"null", position, "event")
+
+    def position(self, offset: int) -> Position:
+        """The position of a client that has everything up to an offset."""
+        offsets = {self.place.partition: offset} if offset >= 0 else {}
+        return Position(self.feed.lineage, self.feed.entry.generation, offsets)
 
     async def listen(self) -> Listener:
         """Register the client, or refresh its registration; raises Unavailable."""
@@ -168,25 +210,25 @@ class FollowedFeed:
         return await self._source.events(self.place, self.client, after, count)
 
     async def repair(self) -> None:
-        """Read what live subscriptions have not heard, and pass it on; raises Unavailable."""
+        """Read what live followers have not heard, and pass it on; raises Unavailable."""
         async with self._repairing:
             count = FIRST_PAGE
-            while (front := self.standing.front) is not None:
-                behind = self.standing.behind
+            while (front := self.state.front) is not None:
+                behind = self.state.behind
                 page = await self.page(front, count)
-                if page is None or self.standing.front is None:
+                if page is None or self.state.front is None:
                     # Not registered any more: the next check registers it, and sees what was missed.
                     return
-                if page.start > self.standing.front:
-                    self.restart(missed(self.feed, self.standing.front, page.start, None))
+                if page.start > self.state.front:
+                    self.restart(missed(self.feed, self.state.front, page.start, None))
                     return
-                news = self.standing.learn(front, page)
+                news = self.state.learn(front, page)
                 self._metrics.repaired.inc(len(news))
                 self._pass_on(news)
                 self.flush()
                 if len(page.events) == count:
                     count = page_size(page.events)
-                elif not self.standing.settle(behind):
+                elif not self.state.settle(behind):
                     return
 
     async def check(self, patience: float) -> None:
@@ -194,43 +236,40 @@ class FollowedFeed:
 
         A whole store that has not reached what was passed on has lost it; it gets some patience, in seconds.
         """
-        asked = self.standing.front
+        asked = self.state.front
         listener = await self.listen()
-        found = self.standing.check(asked, listener)
+        found = self.state.check(asked, listener)
         now = asyncio.get_running_loop().time()
         if found is not Check.LOST:
             self._lost_since = None
         if found is Check.GAP:
             await self.repair()
         elif found is Check.MISSED and listener.start is not None:
-            self.restart(missed(self.feed, self.standing.front or 0, listener.start, listener.offset))
+            self.restart(missed(self.feed, self.state.front or 0, listener.start, listener.offset))
         elif found is Check.LOST:
             self._lost_since = now if self._lost_since is None else self._lost_since
             if now - self._lost_since >= patience:
                 self.restart(Reset("ahead", f"offset {asked} was sent, the store holds up to {listener.offset} only"))
 
     def restart(self, reset: Reset) -> None:
-        """Tell live subscriptions that what they hold can't be continued, and send them what is kept."""
+        """Tell live followers that what they hold can't be continued, and send them what is kept."""
         self.flush()
-        for one in tuple(self._live):
+        for one in self.followers - self._late:
             self.exclude(one)
             one.restart(reset)
 
-    def _pass_on(self, news: Iterable[Row]) -> None:
-        before = len(self._waiting)
-        self._waiting.extend(news)
-        if not before and self._waiting:
-            self._mark(self)
+    def _pass_on(self, news: Sequence[Row]) -> None:
+        if news:
+            if not self._waiting:
+                self._tick.mark(self)
+            self._waiting.extend(news)
 
     def _owe(self, events: Sequence[Row]) -> None:
-        """Events have come that wait in the store for those who are not live."""
-        size = sum(len(event.value or b"") for event in events)
-        for late in tuple(self.subscriptions):
-            if late not in self._live:
+        """Events have come that wait in the store for followers that are not live."""
+        if self._late:
+            size = sum(len(event.value or b"") for event in events)
+            for late in tuple(self._late):
                 late.owe(size)
-
-    def _encoded(self, rows: Sequence[Row], *, socket: bool) -> bytes:
-        return b"".join([self.frames.event(row, socket=socket) for row in rows])
 
 
 def page_size(events: Sequence[Row]) -> int:

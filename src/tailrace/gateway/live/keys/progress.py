@@ -9,7 +9,7 @@ the sweep has read every followed key of the whole partition again, in a pass th
 from __future__ import annotations
 
 
-class Course:
+class PartitionProgress:
     """One partition of one build of a view. `heard` is the offset of the last change that was published."""
 
     __slots__ = ("__weakref__", "_checked", "_doubts", "heard")

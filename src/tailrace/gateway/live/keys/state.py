@@ -13,7 +13,7 @@ from tailrace.store.layout.row import Row
 from tailrace.store.read.reader import Held
 
 
-class Standing:
+class KeyState:
     """The newest row of one key, or its absence, and the offset up to which that is known."""
 
     __slots__ = ("_early", "offset", "row", "settled")

@@ -1,45 +1,44 @@
 """Some keys of one view, followed on one wire.
 
-One key is written to straight by its `Followed`; several are gathered, see `gathering`.
+How they come in, without a gap: 1 the keys' channels are joined, and Redis has confirmed it: from here on changes are
+heard; 2 the rows and their partitions' positions are read, those of a partition together, again and again until every
+partition is whole and of the build that the catalog names; 3 the client's positions are judged; 4 the snapshot and
+`ready` are written and every follower is made live, all in one turn of the loop.
+A change that is published between 1 and 4 is in the read, or waits in `KeyState`.
+One key is written to straight by its `WatchedKey`; the frames of several are gathered.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownView
-from tailrace.gateway.connection.close_reasons import FAULT, GONE, end
+from tailrace.gateway.connection.close_reasons import GONE
 from tailrace.gateway.connection.wire import Wire
-from tailrace.gateway.frames import notices
-from tailrace.gateway.frames.key_messages import SocketFrames
-from tailrace.gateway.frames.sse import Frames
-from tailrace.gateway.live.keys.follower import Follower
-from tailrace.gateway.live.keys.gathering import Gathering
-from tailrace.gateway.live.positions import After, Fresh, Reset, offsets, rebuilt
-from tailrace.gateway.live.subscription import Subscription
+from tailrace.gateway.frames.frame import About, Frame, place
+from tailrace.gateway.frames.surface import SSE
+from tailrace.gateway.live.keys.registry import KeyRegistry
+from tailrace.gateway.live.keys.vector import Vector
+from tailrace.gateway.live.keys.watched import Follower
+from tailrace.gateway.live.positions import After, Ahead, Fresh, Later, Reset, entries, offsets, rebuilt, too_far_ahead
+from tailrace.gateway.live.subscription import Behind, Subscription
 from tailrace.gateway.problems import Problem
-from tailrace.store.layout.row import Row
 from tailrace.store.read.reader import Held
 
-if TYPE_CHECKING:
-    from tailrace.gateway.live.keys.snapshot import Joining
-
-log = logging.getLogger(__name__)
-
 _Entries = dict[bytes, Fresh | After] | Reset
+_Found = tuple[Mapping[bytes, Held], _Entries]
 _Enter = Callable[[list[Follower], Mapping[bytes, Held], _Entries], None]
 
 
-class KeySubscription:
+class KeySubscription(Subscription):
     """Follows keys; `positions` has the position of some keys, or None for one that was never sent; `position` is for
     all others.
 
     `growing`: keys may be added and removed while it is live. `departed`: keys that the client may hold though it
-    follows them no longer, or anew. `reset`: what it is told. `outer`: what it is a part of, where it is.
+    follows them no longer, or follows them again. `reset`: what it is told.
     """
 
     __slots__ = (
@@ -47,21 +46,17 @@ class KeySubscription:
         "_departed",
         "_followers",
         "_gathering",
-        "_hub",
-        "_joining",
+        "_registry",
         "_reset",
         "_slow",
         "_tasks",
         "_view",
-        "id",
         "live",
-        "outer",
-        "wire",
     )
 
     def __init__(
         self,
-        joining: Joining,
+        registry: KeyRegistry,
         wire: Wire,
         view: KnownView,
         keys: Sequence[bytes],
@@ -73,18 +68,15 @@ class KeySubscription:
         departed: Iterable[bytes] = (),
         reset: Reset | None = None,
     ) -> None:
-        self.wire = wire
-        self.id = id
-        self.outer: Subscription | None = None
+        super().__init__(wire, id, registry.metrics, registry.timing)
         self.live = False
-        self._joining = joining
-        self._hub = joining.hub
+        self._registry = registry
         self._view = view
         known = positions or {}
         self._asked: dict[bytes, str | None] = {key: known.get(key, position) for key in keys}
         self._reset = reset
         several = growing or len(self._asked) != 1
-        self._gathering = Gathering(wire, self._hub, joining.metrics, view) if several else None
+        self._gathering = Gathering(wire, registry, view) if several else None
         self._followers: dict[bytes, Follower] = {}
         self._tasks: dict[asyncio.Task[None], list[bytes]] = {}
         # Of these the client may hold rows from an earlier connection.
@@ -98,15 +90,14 @@ class KeySubscription:
 
     @property
     def size(self) -> int:
-        """How many they are."""
         return len(self._asked)
 
     def start(self) -> None:
         """Begin to join, or to join again after `rebuild`."""
-        view = self._joining.known.views.get(self._view.name)
+        view = self._registry.known.views.get(self._view.name)
         if view is None:
             remedy = "The view is no longer declared: follow another one."
-            end(self, Problem(404, "unknown view", view=self._view.name, remedy=remedy), GONE)
+            self.end(Problem(404, "unknown view", view=self._view.name, remedy=remedy), GONE)
             return
         self._view = view
         if self._gathering is not None:
@@ -116,9 +107,9 @@ class KeySubscription:
     def rebuild(self) -> None:
         """Leave, to be started again: the view was rebuilt or removed.
 
-        Who has not come in yet was told nothing of the build before, and is judged by its own position.
+        A client that has not come in yet was told nothing of the build before, and is judged by its own position.
         """
-        view = self._joining.known.views.get(self._view.name)
+        view = self._registry.known.views.get(self._view.name)
         if self.live and view is not None:
             self._asked = dict.fromkeys(self._asked)
             self._departed = set()
@@ -134,7 +125,7 @@ class KeySubscription:
         gathering = self._growing()
         new = [key for key in dict.fromkeys(keys) if key not in self._asked]
         self._asked.update(dict.fromkeys(new))
-        if self.live and self._joining.known.views.get(self._view.name) != self._view:
+        if self.live and self._registry.known.views.get(self._view.name) != self._view:
             # Nobody has told a subscription without keys that its view was rebuilt.
             self.rebuild()
             self.start()
@@ -161,9 +152,9 @@ class KeySubscription:
             follower = self._detach(gathering, key)
             followed = follower.followed
             if was_live:
-                # Also where the key holds nothing now: the client may not have heard of that yet.
-                gathering.add(followed.encoded(followed.absence(followed.standing.offset), follower))
-        # Who waits for a key that is no longer wanted would wait for ever: the others of its join start again.
+                # Also if the key holds nothing now: the client may not have heard of that yet.
+                gathering.add(followed.encoded(followed.absence(followed.state.offset), follower))
+        # A join that waits for a key that is no longer wanted would wait for ever: its other keys start again.
         for task, joining in tuple(self._tasks.items()):
             if not removed.isdisjoint(joining):
                 task.cancel()
@@ -211,15 +202,15 @@ class KeySubscription:
             task.cancel()
         self._tasks.clear()
         for follower in self._followers.values():
-            self._hub.detach(follower)
+            self._registry.detach(follower)
         self._followers.clear()
         if self._gathering is not None:
             self._gathering.clear()
 
     def _join(self, keys: list[bytes], enter: _Enter) -> None:
-        followers = [self._hub.attach(self._view, key, self, self._gathering) for key in keys]
+        followers = [self._registry.attach(self._view, key, self, self._gathering) for key in keys]
         self._followers.update(zip(keys, followers, strict=True))
-        task = asyncio.create_task(self._joined(followers, enter))
+        task = asyncio.create_task(self.guarded(self._joined(followers, enter)))
         self._tasks[task] = keys
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
@@ -231,7 +222,7 @@ class KeySubscription:
     def _detach(self, gathering: Gathering, key: bytes) -> Follower:
         follower = self._followers.pop(key)
         gathering.forget(follower)
-        self._hub.detach(follower)
+        self._registry.detach(follower)
         return follower
 
     def _growing(self) -> Gathering:
@@ -240,52 +231,71 @@ class KeySubscription:
         return self._gathering
 
     async def _joined(self, followers: list[Follower], enter: _Enter) -> None:
-        try:
-            asked = {follower.followed.key: self._asked.get(follower.followed.key) for follower in followers}
-            held, entries = await self._joining.judged(self, followers, asked)
-            await self.wire.writable()
-            if not self.wire.closed.done():
-                # From here on its keys are live, though the task ends a little later.
-                self._tasks = {task: keys for task, keys in self._tasks.items() if task is not asyncio.current_task()}
-                enter(followers, held, entries)
-        except Exception:
-            log.exception("join=failed view=%s keys=%d", self._view.name, len(followers))
-            end(self, Problem(500, "internal error", remedy="Subscribe again, with the last position."), FAULT)
+        for follower in followers:
+            await self._registry.channels.joined(follower.followed.channel)
+        held, come = await self.restored(lambda: self._read(followers)) if followers else ({}, {})
+        await self.wire.writable()
+        if not self.wire.closed.done():
+            # From here on its keys are live, though the task ends a little later.
+            self._tasks = {task: keys for task, keys in self._tasks.items() if task is not asyncio.current_task()}
+            enter(followers, held, come)
+
+    async def _read(self, followers: list[Follower]) -> _Found | Behind[_Found]:
+        """Read the keys, and judge the client's positions."""
+        view = followers[0].followed.view
+        keys = [follower.followed.key for follower in followers]
+        found = await self._registry.reads.all(view, keys)
+        waits = self._learn(followers, found)
+        if waits is not None:
+            return Behind(waits)
+        held = dict(zip(keys, found, strict=True))
+        come = entries({key: self._asked.get(key) for key in keys}, view, held)
+        if not isinstance(come, Ahead | Later):
+            return held, come
+        stored = min(one.offset for one in found if one.offset is not None)
+        target = come.offset if isinstance(come, Ahead) else found[0].target
+        return Behind((stored, target), (held, too_far_ahead(come, view, stored)))
+
+    def _learn(self, followers: list[Follower], found: Sequence[Held]) -> tuple[int | None, int | None] | None:
+        """Take in what was read; returns how far a partition is that the client has to wait for."""
+        waits = None
+        for follower, held in zip(followers, found, strict=True):
+            if follower.followed.learn(held):
+                self.metrics.repaired.inc()
+            if not held.whole or held.offset is None or not follower.followed.serves(held):
+                waits = waits or (held.offset, held.target)
+        return waits
 
     def _enter(self, followers: list[Follower], held: Mapping[bytes, Held], entries: _Entries) -> None:
-        """Write the snapshot and `ready`, and make every follower live, all in one tick."""
-        view, metrics, surface = self._view, self._joining.metrics, self.wire.framing.surface
+        """Write the snapshot and `ready`, and make every follower live, all in one turn of the loop."""
+        view, metrics, surface = self._view, self.metrics, self.wire.surface
         whole = self._reset or (entries if isinstance(entries, Reset) else None)
         snapshot: list[bytes] = []
         if whole is not None:
             change = self._gathering.change if self._gathering is not None else 0
             everything = Position(view.lineage, view.generation, {}, change)
-            snapshot.append(notices.reset(self, whole.reason, whole.message, everything))
+            snapshot.append(surface.reset(self.id, whole.reason, whole.message, str(everything)))
             metrics.reset(whole.reason)
-            metrics.sent("reset", 1, len(snapshot[-1]), surface)
+            metrics.sent("reset", 1, len(snapshot[-1]), surface.name)
         self.live, self._reset = True, None
         if whole is None:
-            snapshot.extend(map(self._departure, self._departed))
+            about, position = About({"view": view.name}, view), place(view.lineage, view.generation, 0, -1)
+            snapshot.extend(surface.bare(Frame(about, key, None, position)) for key in self._departed)
         self._departed = set()
         snapshot.extend(self._snapshot(followers, held, whole or entries))
         snapshot.append(self._ready(followers, held))
-        metrics.sent("ready", 1, len(snapshot[-1]), surface)
+        metrics.sent("ready", 1, len(snapshot[-1]), surface.name)
         self.wire.send(b"".join(snapshot))
 
-    def _departure(self, key: bytes) -> bytes:
-        if self.wire.socket:
-            return SocketFrames(self._view, key).gone(self._view.generation, -1)
-        return Frames(self._view, key).bare(Row(self._view.generation, 0, -1, 0, None))
-
     def _enter_more(self, followers: list[Follower], held: Mapping[bytes, Held], entries: _Entries) -> None:
-        """Write the rows of keys that were added; their partitions join the vector again at the end of this tick."""
+        """Write the rows of keys that were added; their partitions join the vector again at the end of this turn."""
         gathering = self._growing()
         for frame in self._snapshot(followers, held, entries):
             gathering.add(frame)
 
     def _snapshot(self, followers: list[Follower], held: Mapping[bytes, Held], entries: _Entries) -> list[bytes]:
         """The rows that the client lacks; every follower is live from here on."""
-        found, courses = [], {}
+        found, progress = [], {}
         for follower in followers:
             followed = follower.followed
             followed.flush()
@@ -294,9 +304,9 @@ class KeySubscription:
             if row is not None:
                 found.append(followed.encoded(row, follower))
             followed.enter(follower)
-            courses[followed.partition] = followed.course
+            progress[followed.partition] = followed.progress
         if self._gathering is not None:
-            self._gathering.vector.add(offsets(self._view, held), courses)
+            self._gathering.vector.add(offsets(self._view, held), progress)
         return found
 
     def _ready(self, followers: list[Follower], held: Mapping[bytes, Held]) -> bytes:
@@ -305,7 +315,103 @@ class KeySubscription:
             position = self._gathering.ready()
         else:
             (followed,) = (follower.followed for follower in followers)
-            offset = max(followed.standing.offset, *offsets(view, held).values())
+            offset = max(followed.state.offset, *offsets(view, held).values())
             position = Position(view.lineage, view.generation, {followed.partition: offset} if offset >= 0 else {})
         about = {"view": view.name, "key": [column.name for column in view.key], "generation": view.generation}
-        return notices.ready(self, about, position)
+        return self.wire.surface.ready(self.id, about, str(position))
+
+
+class Gathering:
+    """Takes the frames of several keys, and writes those of a turn together; of a slow client, it notes what changed.
+
+    Over Server-Sent Events only the last frame of a write has an id, a `Vector` over partitions. It moves only
+
+    - at `ready`: up to what the reads of the snapshot have seen of all keys of a partition, and
+    - at the end of a turn: up to what was heard, if all of it is in this write or an earlier one, and nothing was
+      missed.
+
+    What a read repairs, what comes while the link is in doubt, what is written while the client lags and while keys are
+    being added moves nothing: it comes once more, at worst, to a client that resumes.
+    `change` is the number of the last change of the keys themselves, if they are a stream's.
+    """
+
+    __slots__ = ("_missed", "_pending", "_registry", "_slow", "_told", "_wire", "change", "vector")
+
+    def __init__(self, wire: Wire, registry: KeyRegistry, view: KnownView) -> None:
+        self._wire = wire
+        self._registry = registry
+        self._pending: list[bytes] = []
+        self._missed: dict[Follower, int] = {}
+        self._slow = wire.paused
+        self._told: Position | None = None
+        self.change = 0
+        self.vector = Vector(view, registry.sure)
+
+    def begin(self, view: KnownView) -> None:
+        """Forget everything: a snapshot of this build of the view follows."""
+        self.clear()
+        self._told = None
+        self.vector = Vector(view, self._registry.sure)
+
+    def ready(self) -> Position:
+        """Everything that was heard is in the snapshot: the position that it reaches."""
+        self.vector.advance()
+        self._told = self._position()
+        return self._told
+
+    def take(self, follower: Follower, frames: bytes, count: int) -> bool:
+        """Gather a key's changes, or note that the client has missed them; True if they are to be written."""
+        if self._slow:
+            self._missed[follower] = self._missed.get(follower, 0) + count
+            return False
+        self.add(frames)
+        return True
+
+    def add(self, frames: bytes) -> None:
+        """Write some frames at the end of this turn."""
+        if not self._pending:
+            self._registry.tick.gather(self)
+        self._pending.append(frames)
+
+    def write(self) -> None:
+        """Write what was gathered in this turn, with the position that it reaches."""
+        pending, self._pending = self._pending, []
+        if not pending or self._wire.closed.done():
+            return
+        body = b"".join(pending)
+        if self._wire.surface is SSE and not self._missed:
+            self.vector.advance()
+            if (position := self._position()) != self._told:
+                self._told = position
+                body = SSE.identified(body, str(position).encode())
+        self._wire.send(body)
+
+    def pause(self) -> None:
+        """The client reads too slowly: of each key only the newest row waits for it."""
+        self._slow = True
+
+    def resume(self) -> None:
+        """The client has caught up: it gets the newest row of every key that has changed."""
+        # What waits for the flush is part of the newest row: it counts as missed, too.
+        for follower in tuple(self._missed):
+            follower.followed.flush()
+        self._slow = False
+        missed, self._missed = self._missed, {}
+        for follower, changes in missed.items():
+            self._registry.metrics.conflated(changes - 1)
+            self.add(follower.followed.encoded(follower.followed.newest(), follower))
+
+    def forget(self, follower: Follower) -> None:
+        """A key is followed no longer."""
+        self._missed.pop(follower, None)
+
+    def clear(self) -> None:
+        """Write nothing more."""
+        self._pending.clear()
+        self._missed.clear()
+
+    def _position(self) -> Position:
+        # While keys are being added their partitions claim nothing, and what is said of removed ones is written first:
+        # so the number of the change is true as soon as it is known.
+        position = self.vector.position
+        return replace(position, change=self.change) if self.change else position

@@ -1,7 +1,8 @@
 """The sweep: reads every followed row again, and so makes up for whatever pub/sub has lost.
 
 A quiet pass is spread over its interval; after the pub/sub link was replaced, a pass runs at once and without pauses.
-A pass that has read every followed key of a whole partition ends the doubts of its `Course` that were there before it.
+A pass that has read every followed key of a whole partition ends the doubts about the partition that were there
+before it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from tailrace.gateway.live.keys.progress import Course
-from tailrace.gateway.live.keys.registry import Hub
-from tailrace.gateway.live.keys.watched import Followed
+from tailrace.gateway.live.keys.progress import PartitionProgress
+from tailrace.gateway.live.keys.registry import KeyRegistry
+from tailrace.gateway.live.keys.watched import WatchedKey
 from tailrace.gateway.metrics import Metrics
 from tailrace.store.read.reader import Held, Reader, Unavailable
 
@@ -25,8 +26,8 @@ _BATCH = 200
 class Sweep:
     """Compares what followers were sent with what the store holds, all of it once per interval in seconds."""
 
-    def __init__(self, hub: Hub, reader: Reader, metrics: Metrics, interval: float) -> None:
-        self._hub = hub
+    def __init__(self, registry: KeyRegistry, reader: Reader, metrics: Metrics, interval: float) -> None:
+        self._registry = registry
         self._reader = reader
         self._metrics = metrics
         self._interval = interval
@@ -41,7 +42,7 @@ class Sweep:
         while True:
             urgent = self._urgent.is_set()
             self._urgent.clear()
-            passage = Passage(self._hub.followed())
+            passage = Passage(self._registry.followed())
             pause = 0.0 if urgent else self._interval / max(1, len(passage.batches))
             if not passage.batches:
                 await self._wait(self._interval)
@@ -55,7 +56,7 @@ class Sweep:
                 if await self._wait(pause):
                     break
 
-    async def _read(self, passage: Passage, batch: list[Followed]) -> None:
+    async def _read(self, passage: Passage, batch: list[WatchedKey]) -> None:
         try:
             passage.read(batch, await self._repair(batch))
             return
@@ -69,7 +70,7 @@ class Sweep:
             for one in batch:
                 await self._read(passage, [one])
 
-    async def _repair(self, batch: list[Followed]) -> list[Held]:
+    async def _repair(self, batch: list[WatchedKey]) -> list[Held]:
         view, partition = batch[0].view, batch[0].partition
         found = await self._reader.held(view.name, partition, view.lineage, [followed.key for followed in batch])
         for followed, held in zip(batch, found, strict=True):
@@ -89,23 +90,23 @@ class Sweep:
 class Passage:
     """One pass over followed keys, in batches of one partition of one build of a view each."""
 
-    def __init__(self, followed: Iterable[Followed], size: int = _BATCH) -> None:
+    def __init__(self, followed: Iterable[WatchedKey], size: int = _BATCH) -> None:
         self.batches = batched(followed, size)
-        self._left: Counter[Course] = Counter(batch[0].course for batch in self.batches)
-        self._notes = {course: course.note() for course in self._left}
+        self._left: Counter[PartitionProgress] = Counter(batch[0].progress for batch in self.batches)
+        self._notes = {progress: progress.note() for progress in self._left}
 
-    def read(self, batch: list[Followed], found: list[Held]) -> None:
+    def read(self, batch: list[WatchedKey], found: list[Held]) -> None:
         """Note what a read found; a partition that is being restored is not checked by it."""
-        course = batch[0].course
+        progress = batch[0].progress
         if all(held.whole and one.serves(held) for one, held in zip(batch, found, strict=True)):
-            self._left[course] -= 1
-        if not self._left[course]:
-            course.check(self._notes[course])
+            self._left[progress] -= 1
+        if not self._left[progress]:
+            progress.check(self._notes[progress])
 
 
-def batched(followed: Iterable[Followed], size: int = _BATCH) -> list[list[Followed]]:
-    """Followed keys in batches, each of one partition of one build of a view."""
-    groups: defaultdict[tuple[object, int], list[Followed]] = defaultdict(list)
+def batched(followed: Iterable[WatchedKey], size: int = _BATCH) -> list[list[WatchedKey]]:
+    """WatchedKey keys in batches, each of one partition of one build of a view."""
+    groups: defaultdict[tuple[object, int], list[WatchedKey]] = defaultdict(list)
     for one in followed:
         groups[one.view, one.partition].append(one)
     return [group[first : first + size] for group in groups.values() for first in range(0, len(group), size)]

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownView
-from tailrace.gateway.live.keys.progress import Course
+from tailrace.gateway.live.keys.progress import PartitionProgress
 
 
 class Vector:
-    """The claims of one subscription to one build of a view; `sure` says whether a course has missed nothing."""
+    """The claims of one subscription to one build of a view; `sure` says whether nothing of a partition was missed."""
 
-    __slots__ = ("_adding", "_claims", "_courses", "_sure", "_view")
+    __slots__ = ("_adding", "_claims", "_progress", "_sure", "_view")
 
-    def __init__(self, view: KnownView, sure: Callable[[Course], bool]) -> None:
+    def __init__(self, view: KnownView, sure: Callable[[PartitionProgress], bool]) -> None:
         self._view = view
         self._sure = sure
         self._claims: dict[int, int] = {}
-        self._courses: dict[int, Course] = {}
+        self._progress: dict[int, PartitionProgress] = {}
         self._adding: Counter[int] = Counter()
 
     @property
@@ -40,18 +40,18 @@ class Vector:
         for partition in set(partitions):
             self._arrived(partition)
 
-    def add(self, read: Mapping[int, int], courses: Mapping[int, Course]) -> None:
+    def add(self, read: Mapping[int, int], progress: Mapping[int, PartitionProgress]) -> None:
         """The rows of keys are sent as reads up to these offsets have found them, or newer."""
         for partition, offset in read.items():
             self._claims[partition] = min(self._claims.get(partition, offset), offset)
             self._arrived(partition)
-        self._courses.update(courses)
+        self._progress.update(progress)
 
     def keep(self, partitions: set[int]) -> None:
         """Only these partitions have keys left."""
         for gone in set(self._claims) - partitions:
             del self._claims[gone]
-            self._courses.pop(gone, None)
+            self._progress.pop(gone, None)
 
     def _arrived(self, partition: int) -> None:
         self._adding[partition] -= 1
@@ -59,10 +59,10 @@ class Vector:
             del self._adding[partition]
 
     def advance(self) -> None:
-        """Everything that was heard of any key is sent: move up to it, where nothing can have been missed.
+        """Everything that was heard of any key is sent: move up to it, if nothing can have been missed.
 
         A read of new keys is at least as new as what was heard before it, so that what was heard counts for them, too.
         """
-        for partition, course in self._courses.items():
-            if course.heard > self._claims.get(partition, course.heard) and self._sure(course):
-                self._claims[partition] = course.heard
+        for partition, one in self._progress.items():
+            if one.heard > self._claims.get(partition, one.heard) and self._sure(one):
+                self._claims[partition] = one.heard

@@ -1,100 +1,166 @@
 """One key that clients of this gateway follow: each change is encoded once per surface and written to all of them.
 
-The steps of a change: 1 `Standing` says whether it is news, 2 at the end of the loop's tick `flush` encodes the tick's
-changes, once for each surface that has a live follower, 3 and writes them to every live follower's transport, or hands
-them to the subscriptions that gather the changes of several keys.
+The steps of a change: 1 `KeyState` says whether it is news; 2 at the end of the loop's turn, `flush` encodes the
+changes of the turn, once for each surface that has a live follower; 3 and writes them to every live follower's
+connection, or hands them to the subscriptions that gather the changes of several keys.
 Every live follower that is not slow has been written every change up to the last flush; that is why ranks are
 compared once per key and not once per follower. A slow one is left out, and gets the newest row when it has caught up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Protocol
 
 from tailrace.gateway.catalog import KnownView
-from tailrace.gateway.connection.wire import Framing
-from tailrace.gateway.connection.writers import Writers
-from tailrace.gateway.frames.key_messages import SocketFrames
-from tailrace.gateway.frames.sse import Frames
-from tailrace.gateway.live.keys.follower import Follower, Gatherer
-from tailrace.gateway.live.keys.progress import Course
-from tailrace.gateway.live.keys.state import Standing
+from tailrace.gateway.connection.fanout import Fanout
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.frames.frame import About, Frame, place
+from tailrace.gateway.frames.surface import Surface
+from tailrace.gateway.live.keys.progress import PartitionProgress
+from tailrace.gateway.live.keys.state import KeyState
 from tailrace.gateway.live.positions import After, Fresh, Reset
+from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
-from tailrace.store.layout.row import Row
+from tailrace.store.layout.row import Row, unpack
 from tailrace.store.read.reader import Held
 
 
-class Followed:
-    """A key of one build of a view, how it stands, and its followers; `mark` asks for a flush in this tick."""
+class KeyGatherer(Protocol):
+    """A subscription of several keys: it gathers the frames of a turn and writes them itself."""
+
+    def take(self, follower: Follower, frames: bytes, count: int) -> bool:
+        """Take the frames of a key's changes since the last flush, and how many they are; False if it must not."""
+
+    def write(self) -> None:
+        """Write what was gathered; every key that has changed in this turn has been flushed."""
+
+
+class Following(Protocol):
+    """A subscription of keys, which can leave and come back."""
+
+    wire: Wire
+
+    def rebuild(self) -> None:
+        """Leave, to be started again: the view was rebuilt or removed."""
+
+    def start(self) -> None:
+        """Begin to join."""
+
+
+class Follower:
+    """A subscription and a key that it is fed from. It is live from the snapshot on.
+
+    If `gatherer` is None, changes are written straight to the wire. `seen` counts the key's changes that were
+    written before its client became slow.
+    """
+
+    __slots__ = ("followed", "gatherer", "live", "seen", "subscription", "wire")
+
+    def __init__(self, subscription: Following, followed: WatchedKey, gatherer: KeyGatherer | None = None) -> None:
+        self.subscription = subscription
+        self.wire = subscription.wire
+        self.followed = followed
+        self.gatherer = gatherer
+        self.live = False
+        self.seen = 0
+
+
+class WatchedKey:
+    """A key of one build of a view, its state here, and its followers."""
+
+    __slots__ = (
+        "_about",
+        "_count",
+        "_fanout",
+        "_flushed",
+        "_gathering",
+        "_metrics",
+        "_tick",
+        "_waiting",
+        "channel",
+        "followers",
+        "key",
+        "partition",
+        "progress",
+        "state",
+        "view",
+    )
 
     def __init__(
-        self,
-        view: KnownView,
-        key: bytes,
-        channel: bytes,
-        course: Course,
-        mark: Callable[[Followed], None],
-        metrics: Metrics,
+        self, view: KnownView, key: bytes, channel: bytes, progress: PartitionProgress, tick: Tick, metrics: Metrics
     ) -> None:
         self.view = view
         self.key = key
         self.channel = channel
-        self.course = course
+        self.progress = progress
         self.partition = view.partition(key)
-        self.standing = Standing()
+        self.state = KeyState()
         self.followers: set[Follower] = set()
-        self._events = Frames(view, key)
-        self._sockets: SocketFrames | None = None
-        self._mark = mark
+        self._about = About({"view": view.name}, view)
+        self._tick = tick
         self._metrics = metrics
-        self._writers: dict[Framing, Writers] = {}
-        self._gathering: dict[Follower, Gatherer] = {}
-        self._waiting: list[Row] = []
+        self._fanout = Fanout(metrics)
+        self._gathering: dict[Follower, KeyGatherer] = {}
+        self._waiting: list[Frame] = []
         self._count = 0
         self._flushed = 0
+
+    def wires(self) -> Iterable[Wire]:
+        """The connections of all followers."""
+        return (follower.wire for follower in self.followers)
 
     def serves(self, held: Held) -> bool:
         """Whether a read is of the build that is followed here: the store is handed over at a moment of its own."""
         return held.generation is None or held.generation == self.view.generation
 
+    def receive(self, data: bytes) -> None:
+        """Take in a published row."""
+        row = unpack(data)
+        if self.offer(row):
+            self._tick.heard(row.timestamp)
+
+    def missed(self) -> None:
+        """A message could not be read: it may have been any change of the partition. The sweep reads the row."""
+        self.progress.doubt()
+
     def offer(self, row: Row) -> bool:
-        """Take in a published row; True where it was news. One of another build is not."""
+        """Take in a published row; True if it was news. One of another build is not."""
         if row.generation != self.view.generation:
             return False
-        self.course.hear(row.offset)
-        news = self.standing.offer(row)
+        self.progress.hear(row.offset)
+        news = self.state.offer(row)
         if news:
             self._announce()
         return news
 
     def learn(self, held: Held) -> bool:
-        """Take in what a read found; True where it was news to live followers: pub/sub had not said so."""
+        """Take in what a read found; True if it was news to live followers, because pub/sub had not said so."""
         if not self.serves(held):
             return False
         if not held.whole:
             # The store is being restored: what was heard before may be passed over.
-            self.course.doubt()
-        news = self.standing.learn(held)
+            self.progress.doubt()
+        news = self.state.learn(held)
         if news:
             self._announce()
         return news
 
     def missing(self, entry: Fresh | After | Reset, held: Held) -> Row | None:
         """What a client that comes in lacks: the row or its absence; `held` is the whole read it comes in with."""
-        standing = self.standing
+        state = self.state
         if not isinstance(entry, After):
-            return standing.row if standing.present else None
-        if standing.row is not None:
-            return standing.row if standing.row.offset > entry.offset else None
+            return state.row if state.present else None
+        if state.row is not None:
+            return state.row if state.row.offset > entry.offset else None
         if held.target is not None and entry.offset < held.target:
             # A client from before the restore may hold a row whose tombstone was compacted away since.
-            return self.absence(max(standing.offset, held.offset if held.offset is not None else -1))
+            return self.absence(max(state.offset, held.offset if held.offset is not None else -1))
         return None
 
     def newest(self) -> Row:
         """What the key holds now, or its absence."""
-        return self.standing.row or self.absence(self.standing.offset)
+        return self.state.row or self.absence(self.state.offset)
 
     def absence(self, offset: int) -> Row:
         """That the key holds nothing at an offset."""
@@ -102,9 +168,10 @@ class Followed:
 
     def encoded(self, row: Row, follower: Follower) -> bytes:
         """A row, or its absence, as a follower is sent it."""
-        frame = self._encoder(follower.wire.framing, bare=follower.gatherer is not None)(row)
-        self._metrics.sent("row" if row.value is not None else "gone", 1, len(frame), follower.wire.framing.surface)
-        return frame
+        frame, surface = self._frame(row), follower.wire.surface
+        body = surface.bare(frame) if follower.gatherer is not None else surface.encode(frame)
+        self._metrics.sent(frame.kind, 1, len(body), surface.name)
+        return body
 
     def enter(self, follower: Follower) -> None:
         """Make a follower live: from here on it is sent every change that is not flushed yet."""
@@ -124,7 +191,7 @@ class Followed:
         self._exclude(follower)
 
     def resume(self, follower: Follower) -> None:
-        """Write a follower that has caught up the newest row, where it has missed any, and feed it again."""
+        """Write a follower that has caught up the newest row, if it has missed any, and feed it again."""
         self.flush()
         missed = self._count - follower.seen
         follower.seen = self._count
@@ -137,62 +204,39 @@ class Followed:
         """Write what has changed since the last flush to every follower that reads."""
         if not self._waiting:
             return
-        rows, self._waiting = self._waiting, []
+        frames, self._waiting = self._waiting, []
         self._flushed = self._count
-        bodies: dict[str, tuple[list[bytes], bytes]] = {}
-        for framing, writers in self._writers.items():
-            if writers:
-                surface = framing.surface
-                if surface not in bodies:
-                    bodies[surface] = self._bodies(rows, self._encoder(framing, bare=False))
-                frames, body = bodies[surface]
-                self._count_sent(rows, frames, surface, writers.write(framing.wrap(body)))
+        self._fanout.write(frames)
         if self._gathering:
-            self._hand_over(rows)
+            self._hand_over(frames)
 
-    def _hand_over(self, rows: list[Row]) -> None:
-        bodies: dict[bool, tuple[list[bytes], bytes]] = {}
-        taken = {False: 0, True: 0}
+    def _hand_over(self, frames: list[Frame]) -> None:
+        bodies: dict[Surface, bytes] = {}
+        taken: dict[Surface, int] = {}
         for follower, gatherer in tuple(self._gathering.items()):
-            socket = follower.wire.socket
-            if socket not in bodies:
-                bodies[socket] = self._bodies(rows, self._encoder(follower.wire.framing, bare=True))
-            taken[socket] += gatherer.take(follower, bodies[socket][1], len(rows))
-        for socket, (frames, _) in bodies.items():
-            self._count_sent(rows, frames, "ws" if socket else "sse", taken[socket])
+            surface = follower.wire.surface
+            if surface not in bodies:
+                bodies[surface] = b"".join(map(surface.bare, frames))
+            taken[surface] = taken.get(surface, 0) + gatherer.take(follower, bodies[surface], len(frames))
+        for surface, body in bodies.items():
+            self._fanout.count(frames, surface, len(body), taken[surface])
 
-    def _encoder(self, framing: Framing, *, bare: bool) -> Callable[[Row], bytes]:
-        if framing is Framing.SOCKET:
-            if self._sockets is None:
-                self._sockets = SocketFrames(self.view, self.key)
-            return self._sockets.row
-        return self._events.bare if bare else self._events.row
-
-    def _bodies(self, rows: list[Row], encode: Callable[[Row], bytes]) -> tuple[list[bytes], bytes]:
-        frames = [encode(row) for row in rows]
-        return frames, b"".join(frames)
-
-    def _count_sent(self, rows: list[Row], frames: list[bytes], surface: str, receivers: int) -> None:
-        gone = [len(frame) for row, frame in zip(rows, frames, strict=True) if row.value is None]
-        if len(gone) < len(rows):
-            size = sum(map(len, frames)) - sum(gone)
-            self._metrics.sent("row", (len(rows) - len(gone)) * receivers, size * receivers, surface)
-        if gone:
-            self._metrics.sent("gone", len(gone) * receivers, sum(gone) * receivers, surface)
+    def _frame(self, row: Row) -> Frame:
+        position = place(self.view.lineage, row.generation, self.partition, row.offset)
+        return Frame(self._about, self.key, row.value, position)
 
     def _announce(self) -> None:
         if not self._waiting:
-            self._mark(self)
+            self._tick.mark(self)
         self._count += 1
-        self._waiting.append(self.newest())
+        self._waiting.append(self._frame(self.newest()))
 
     def _include(self, follower: Follower) -> None:
         if follower.gatherer is not None:
             self._gathering[follower] = follower.gatherer
         else:
-            self._writers.setdefault(follower.wire.framing, Writers()).include(follower)
+            self._fanout.include(follower)
 
     def _exclude(self, follower: Follower) -> None:
         self._gathering.pop(follower, None)
-        if (writers := self._writers.get(follower.wire.framing)) is not None:
-            writers.exclude(follower)
+        self._fanout.exclude(follower)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownView
-from tailrace.gateway.frames.query_frames import NO_BUILD
 from tailrace.gateway.live.positions import Fresh, Later, Reset, unreadable
 from tailrace.store.read import matches
+
+# The generation of a position that asks for everything: no build has it.
+NO_BUILD = 0
 
 _WHY = {
     "clock": "what comes and goes by the clock has no position",

@@ -8,7 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrace.gateway.frames.update import Update
+from tailrace.gateway.frames.frame import About, Frame
+
+
+class Update(Frame):
+    """One change in a query. `seq` counts the updates of the query here."""
+
+    __slots__ = ("seq",)
+    key: bytes
+
+    def __init__(self, about: About, seq: int, key: bytes, value: bytes | None, position: bytes | None) -> None:
+        super().__init__(about, key, value, position)
+        self.seq = seq
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes, as they are on the wire and in memory."""
+        return 2 * (len(self.value or b"") + len(self.key)) + 400
 
 
 class Recent:

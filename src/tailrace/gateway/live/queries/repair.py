@@ -1,8 +1,9 @@
-"""Reads a query from the store where messages do not say all: at first, and wherever something was missed.
+"""One partition of a followed query: its messages, and reads of the store if messages do not say all.
 
-What has changed since the position is told to the clients as any update is. Where the store does not know that, all
-members are read and compared with those that clients were told of; where these were too many to be kept, all clients
-get `reset`. One read at a time per partition; messages that come meanwhile wait, and are judged after it.
+It reads at first, and whenever something was missed. What has changed since the position is told to the clients as any
+update is. If the store does not know that, all members are read and compared with those that clients were told of; if
+these were too many to be kept, all clients get `reset`. One read at a time per partition; messages that come meanwhile
+wait, and are judged after it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Awaitable, Callable
 
 from tailrace.gateway.live.positions import Reset
 from tailrace.gateway.live.queries.position import refused
-from tailrace.gateway.live.queries.state import Course
-from tailrace.gateway.live.queries.watched import FollowedQuery
+from tailrace.gateway.live.queries.state import QueryProgress
+from tailrace.gateway.live.queries.watched import WatchedQuery
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
-from tailrace.store.layout.message import READY, Message
+from tailrace.store.layout.message import READY, Message, unpack_message
 from tailrace.store.read import matches
 from tailrace.store.read.matches import Matches, Members, NotReady
 from tailrace.store.read.reader import Unavailable
@@ -25,16 +26,16 @@ from tailrace.store.read.reader import Unavailable
 log = logging.getLogger(__name__)
 
 PAGE = 500
-# Messages that wait for a read; where more come, it is made again.
+# Messages that wait for a read; if more come, it is made again.
 _MOST_EARLY = 20_000
 
 
-class Mending:
-    """One partition of a followed query: takes its messages, and reads where it must."""
+class QueryPartition:
+    """Takes the messages of one partition, and reads if it must."""
 
     def __init__(
         self,
-        followed: FollowedQuery,
+        followed: WatchedQuery,
         partition: int,
         matches: Matches,
         joined: Callable[[], Awaitable[None]],
@@ -56,12 +57,20 @@ class Mending:
         self._impatient: float | None = None
 
     @property
-    def course(self) -> Course:
+    def course(self) -> QueryProgress:
         """How far the partition was followed."""
         return self.followed.courses[self.partition]
 
-    def deliver(self, message: Message) -> None:
+    def receive(self, data: bytes) -> None:
         """Take in a published message."""
+        self.deliver(unpack_message(data))
+
+    def missed(self) -> None:
+        """A message could not be read: that is a gap."""
+        self.read()
+
+    def deliver(self, message: Message) -> None:
+        """Take in a message."""
         if self._task is None:
             if not self.followed.take(self.partition, message):
                 self.read()

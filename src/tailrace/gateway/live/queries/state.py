@@ -23,7 +23,7 @@ class Verdict(Enum):
     MISSED = "missed"
 
 
-class Course:
+class QueryProgress:
     """Position and number of one partition.
 
     `live` says that every message since the last read was taken in. `offset` is None before the first read. `held` has

@@ -1,68 +1,72 @@
-"""A query, or a whole view, that one client follows."""
+"""A query, or a whole view, that one client follows.
+
+How it comes in, without a gap: 1 the query is followed here and complete: every partition was read once, and each
+message since then was taken in; 2 from now on updates are kept for the client; 3 its position is judged, and every
+partition is read, in pages, each written as the client takes it; 4 what has changed meanwhile is written, then `ready`:
+the client is live.
+A page is written once every message before it has been taken in; a key that has changed since step 2 is left out of it,
+because its newest update comes in step 4. So no key goes back.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 from tailrace.contracts.position import Position
-from tailrace.gateway.connection.close_reasons import FAULT, end, ending_of
+from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.connection.wire import Wire
-from tailrace.gateway.live.positions import Reset
-from tailrace.gateway.live.subscription import Subscription
-from tailrace.gateway.problems import Problem
+from tailrace.gateway.frames.frame import Frame, place
+from tailrace.gateway.live.positions import Fresh, Later, Reset, too_far_ahead
+from tailrace.gateway.live.queries.position import NO_BUILD, Since, query_entry, refused
+from tailrace.gateway.live.queries.registry import QueryRegistry
+from tailrace.gateway.live.queries.watched import WatchedQuery
+from tailrace.gateway.live.subscription import Behind, Subscription
+from tailrace.store.read import matches
+from tailrace.store.read.matches import Members, NotReady
+from tailrace.store.read.reader import Unavailable
 
-if TYPE_CHECKING:
-    from tailrace.gateway.live.queries.snapshot import QueryJoining
-    from tailrace.gateway.live.queries.watched import FollowedQuery
-
-log = logging.getLogger(__name__)
+_Judged = Fresh | Reset | dict[int, Members]
 
 
-class QuerySubscription:
-    """A wire and the query it is fed from; `where` is None for a whole view. It is live from `ready` on.
+class QuerySubscription(Subscription):
+    """A wire and the query it is fed from; `text` has what its client may see of it. It is live from `ready` on.
 
-    `outer` is what it is a part of, where it is. `query` is what frames name it by, `filter` what its client's rights
-    add to it. `position` is what its client came with, `reset` what it is to be told when it comes in. `begun` says
-    that it may have been written something since.
+    `query` is what frames name it by. `position` is what its client came with, `reset` what it is to be told when it
+    comes in. `begun` says that it may have been written something since.
     While it is behind, `seen` is the last update that it was written, and `offsets` the position it has by that.
     """
 
     def __init__(
         self,
-        joining: QueryJoining,
+        registry: QueryRegistry,
         wire: Wire,
         id: str | None,
         query: str,
         view: str,
-        where: str | None,
-        filter: str | None,
+        text: str,
         position: str | None,
     ) -> None:
-        self.wire = wire
-        self.id = id
-        self.outer: Subscription | None = None
+        super().__init__(wire, id, registry.metrics, registry.timing)
         self.query = query
         self.view = view
-        self.where = where
-        self.filter = filter
+        self.text = text
         self.position = position
         self.reset: Reset | None = None
-        self.followed: FollowedQuery | None = None
+        self.followed: WatchedQuery | None = None
         self.live = False
         self.begun = False
         self.seen = 0
         self.offsets: Mapping[int, int] = {}
-        self._joining = joining
+        self._registry = registry
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     def start(self) -> None:
         """Begin to join."""
         if not self._closed:
-            self._task = asyncio.create_task(self._join())
+            self._task = asyncio.create_task(self.guarded(self._join()))
 
     def again(self, position: str | None, reset: Reset | None) -> None:
         """Join once more: after a reset, or from a position of its own."""
@@ -84,7 +88,7 @@ class QuerySubscription:
         position = Position(followed.view.lineage, followed.view.generation, self.offsets)
         self._leave()
         self.position = str(position)
-        self._task = asyncio.create_task(self._join(ready=False))
+        self._task = asyncio.create_task(self.guarded(self._join(ready=False)))
 
     def stop(self) -> None:
         """The client is gone."""
@@ -99,16 +103,6 @@ class QuerySubscription:
         self._closed = True
         self._leave()
 
-    async def _join(self, *, ready: bool = True) -> None:
-        try:
-            await self._joining.join(self, ready=ready)
-        except Problem as problem:
-            end(self, problem, ending_of(problem))
-        except Exception:
-            # The client connects again, with the position it has.
-            log.exception("join=failed view=%s query=%r", self.view, (self.where or "")[:200])
-            end(self, Problem(500, "internal error", remedy="Subscribe again, with the last position."), FAULT)
-
     def _leave(self) -> None:
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
@@ -116,4 +110,159 @@ class QuerySubscription:
         self.live = False
         if self.followed is not None:
             followed, self.followed = self.followed, None
-            self._joining.leave(self, followed)
+            self._registry.leave(self, followed)
+
+    async def _join(self, *, ready: bool = True) -> None:
+        """Come in; raises a Problem if that can't be. Without `ready` it was live before."""
+        followed = await self._registry.enlist(self, self.view, self.text)
+        self.followed = followed
+        view, surface = followed.view, self.wire.surface
+        while True:
+            await self._complete(followed)
+            followed.begin(self)
+            self.begun = True
+            leaps = [course.leaps for course in followed.courses]
+            if self.reset is not None:
+                come: _Judged = self.reset
+            else:
+                come = await self.restored(partial(self._judged, followed))
+            self.reset = None
+            await self._writable()
+            pages: Mapping[int, Members] = {}
+            everything = place(view.lineage, NO_BUILD, 0, -1)
+            if isinstance(come, dict):
+                pages = come
+            elif isinstance(come, Reset):
+                self.send("reset", surface.reset(self.id, come.reason, come.message, everything.decode()))
+                self.metrics.reset(come.reason)
+                ready = True
+            else:
+                self.wire.send(surface.begin(everything))
+            for partition in range(view.partitions):
+                if not await self._send_members(followed, partition, pages.get(partition), leaps[partition]):
+                    break
+            else:
+                await self._writable()
+                if self.wire.closed.done() or followed.enter(self, partial(self._ready, view) if ready else None):
+                    return
+                # So much has changed meanwhile that it is not kept: what is newer than the begin is read, too.
+                self.position = str(Position(view.lineage, view.generation, self.offsets))
+
+    def _ready(self, view: KnownView, offsets: Mapping[int, int]) -> bytes:
+        about = {"view": view.name, "key": [column.name for column in view.key], "generation": view.generation}
+        frame = self.wire.surface.ready(self.id, about, str(Position(view.lineage, view.generation, offsets)))
+        self.metrics.sent("ready", 1, len(frame), self.wire.surface.name)
+        return frame
+
+    async def _judged(self, followed: WatchedQuery) -> _Judged | Behind[_Judged]:
+        """What the position is worth: the first page of each partition, if it can be honoured."""
+        entry = query_entry(self.position, followed.view)
+        if isinstance(entry, Later):
+            return Behind(None, too_far_ahead(entry, followed.view, -1))
+        if not isinstance(entry, Since):
+            return entry
+        found = await self._suffixes(followed, entry)
+        if isinstance(found, matches.Reset):
+            told = refused(found)
+            return Behind(None, told) if found.reason in ("ahead", "generation") else told
+        return found
+
+    async def _suffixes(self, followed: WatchedQuery, since: Since) -> dict[int, Members] | matches.Reset:
+        view, found = followed.view, {}
+        for partition, offset in since.offsets.items():
+            while True:
+                try:
+                    page = await self._registry.matches.suffix(
+                        view.name,
+                        partition,
+                        view.lineage,
+                        followed.query,
+                        view.generation,
+                        offset,
+                        most=self._registry.page,
+                    )
+                except Unavailable:
+                    page = NotReady()
+                if isinstance(page, matches.Reset) or (isinstance(page, Members) and _fits(followed, partition, page)):
+                    break
+                await asyncio.sleep(self.timing.poll)
+            if isinstance(page, matches.Reset):
+                return page
+            found[partition] = page
+        return found
+
+    async def _send_members(self, followed: WatchedQuery, partition: int, first: Members | None, leaps: int) -> bool:
+        """Write the members of a partition, from a first page that was read after so many leaps, or all of them.
+
+        False if that first page is not to be told any more: then the position is to be judged again.
+        """
+        course, after, page = followed.courses[partition], None, first
+        while True:
+            if page is None:
+                leaps = course.leaps
+                page = await self._next(followed, partition, after)
+            await self._registry.reached(followed, partition, page.number)
+            await self._writable()
+            if self.wire.closed.done():
+                return True
+            if course.leaps != leaps:
+                if page is first:
+                    return False
+                page = None
+                continue
+            told = followed.recent.has
+            gone = [(key, None) for key in page.left if key not in page.rows and not told(key, self.seen)]
+            rows = [(key, row.value) for key, row in page.rows.items() if not told(key, self.seen)]
+            self.send("gone", self._encoded(followed, gone), len(gone))
+            self.send("row", self._encoded(followed, rows), len(rows))
+            if page.next is None:
+                return True
+            after, page = page.next, None
+
+    async def _next(self, followed: WatchedQuery, partition: int, after: int | None) -> Members:
+        view = followed.view
+        while True:
+            try:
+                page = await self._registry.matches.snapshot(
+                    view.name, partition, view.lineage, followed.query, page=after, most=self._registry.page
+                )
+            except Unavailable:
+                page = NotReady()
+            if isinstance(page, Members) and _fits(followed, partition, page):
+                return page
+            await asyncio.sleep(self.timing.poll)
+
+    async def _complete(self, followed: WatchedQuery) -> None:
+        """Wait until the query is complete here; the client hears how far a restore has come."""
+        while not followed.complete:
+            try:
+                async with asyncio.timeout(self.timing.poll):
+                    await followed.settled(lambda: followed.complete)
+            except TimeoutError:
+                await self._report(followed.view)
+
+    async def _report(self, view: KnownView) -> None:
+        places = [(view.name, number, view.lineage) for number in range(view.partitions)]
+        try:
+            stored = await self._registry.reader.stored(places)
+        except Unavailable:
+            return
+        for found in stored:
+            if not found.whole and not self.wire.paused:
+                self.send("progress", self.wire.surface.progress(self.id, found.offset, found.target))
+                return
+
+    async def _writable(self) -> None:
+        """Wait until the client reads; it may have become slow again before this runs."""
+        while self.wire.paused and not self.wire.closed.done():
+            await self.wire.writable()
+
+    def _encoded(self, followed: WatchedQuery, found: Iterable[tuple[bytes, bytes | None]]) -> bytes:
+        bare = self.wire.surface.bare
+        return b"".join(bare(Frame(followed.about, key, value, None)) for key, value in found)
+
+
+def _fits(followed: WatchedQuery, partition: int, page: Members) -> bool:
+    """Whether a page is of the build that is followed, and of a store that has come as far as other clients have."""
+    reached = followed.courses[partition].offset
+    return page.generation == followed.view.generation and (reached is None or page.offset >= reached)

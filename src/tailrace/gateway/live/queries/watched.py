@@ -8,26 +8,20 @@ every update up to the last flush. One that is behind, because it reads slowly o
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from tailrace.gateway.catalog import KnownView
-from tailrace.gateway.connection.wire import Framing, Wire
-from tailrace.gateway.frames.query_frames import QueryFrames
-from tailrace.gateway.frames.sse import chunk
-from tailrace.gateway.frames.update import Update, sizes
-from tailrace.gateway.live.queries.recent import Recent
-from tailrace.gateway.live.queries.state import Course, Verdict
+from tailrace.gateway.connection.fanout import Fanout
+from tailrace.gateway.connection.wire import Wire
+from tailrace.gateway.frames.frame import About, place
+from tailrace.gateway.live.positions import Reset
+from tailrace.gateway.live.queries.recent import Recent, Update
+from tailrace.gateway.live.queries.state import QueryProgress, Verdict
+from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
 from tailrace.queries import Predicate
 from tailrace.store.layout.message import Message
-
-if TYPE_CHECKING:
-    from tailrace.gateway.live.queries.subscription import QuerySubscription
-
-log = logging.getLogger(__name__)
 
 # Members whose offsets are kept per query, so that what was missed can be told without a reset.
 MOST_HELD = 100_000
@@ -35,15 +29,37 @@ MOST_HELD = 100_000
 MOST_RECENT = 32 * 1024 * 1024
 
 
-class FollowedQuery:
-    """`mark` asks for a flush in this tick; `text` is the query as it was given, `predicate` what it means."""
+class QueryFollower(Protocol):
+    """A subscription of a query. It is live from `ready` on; `begun` says that it may have been written something.
+
+    While it is behind, `seen` is the last update that it was written, and `offsets` the position it has by that.
+    """
+
+    wire: Wire
+    id: str | None
+    live: bool
+    begun: bool
+    seen: int
+    offsets: Mapping[int, int]
+    position: str | None
+    reset: Reset | None
+
+    def again(self, position: str | None, reset: Reset | None) -> None:
+        """Join once more: after a reset, or from a position of its own."""
+
+
+class WatchedQuery:
+    """A query, how far each partition was followed, and its followers.
+
+    `text` is the query as it was given, `predicate` what it means.
+    """
 
     def __init__(
         self,
         view: KnownView,
         text: str,
         predicate: Predicate,
-        mark: Callable[[FollowedQuery], None],
+        tick: Tick,
         metrics: Metrics,
         *,
         most_held: int = MOST_HELD,
@@ -53,20 +69,24 @@ class FollowedQuery:
         self.text = text
         self.query = predicate.digest
         self.clock = predicate.clock
-        self.frames = QueryFrames(view, predicate.digest)
-        self.courses = [Course(view.generation) for _ in range(view.partitions)]
-        self.followers: set[QuerySubscription] = set()
+        self.about = About({"view": view.name, "query": predicate.digest}, view)
+        self.courses = [QueryProgress(view.generation) for _ in range(view.partitions)]
+        self.followers: set[QueryFollower] = set()
         self.recent = Recent(most_recent)
-        self._mark = mark
+        self._tick = tick
         self._metrics = metrics
         self._most_held = most_held
-        self._live: dict[Framing, dict[Wire, set[QuerySubscription]]] = {framing: {} for framing in Framing}
-        self._behind: set[QuerySubscription] = set()
-        self._tick: list[Update] = []
+        self._fanout = Fanout(metrics)
+        self._behind: set[QueryFollower] = set()
+        self._updates: list[Update] = []
         self._seq = 0
         self._flushed = 0
         self._flushed_offsets: dict[int, int] = {}
         self._waiters: list[asyncio.Future[None]] = []
+
+    def wires(self) -> Iterable[Wire]:
+        """The connections of all followers."""
+        return (follower.wire for follower in self.followers)
 
     @property
     def complete(self) -> bool:
@@ -80,7 +100,7 @@ class FollowedQuery:
         return {number: offset for number, offset in found if offset is not None and offset >= 0}
 
     def take(self, partition: int, message: Message) -> bool:
-        """Take in a published message; False where something was missed and the partition must be read."""
+        """Take in a published message; False if something was missed and the partition must be read."""
         course = self.courses[partition]
         verdict = course.judge(message)
         if verdict is Verdict.MISSED:
@@ -88,16 +108,15 @@ class FollowedQuery:
             return False
         if verdict is Verdict.NEXT:
             event = message.event
-            if not self.clock and event.timestamp > 0:
-                self._metrics.delay.observe(max(0.0, time.time() - event.timestamp / 1000))
+            self._tick.heard(event.timestamp if not self.clock and event.timestamp > 0 else None)
             if course.advance(message):
                 self.tell(partition, event.key, event.value, event.offset, settled=message.settled)
             else:
-                self._ask()
+                self.learned()
         return True
 
     def tell(self, partition: int, key: bytes, value: bytes | None, offset: int, *, settled: bool = False) -> None:
-        """Tell all clients what a key is from now on: its row, or None where it has left."""
+        """Tell all clients what a key is from now on: its row, or None if it has left."""
         course = self.courses[partition]
         if course.held is not None:
             if value is None:
@@ -107,8 +126,9 @@ class FollowedQuery:
                 if self.too_many():
                     self.drop_held()
         self._seq += 1
-        self._ask()
-        self._tick.append(Update(self.frames, self._seq, partition, key, value, offset if settled else None))
+        self.learned()
+        position = place(self.view.lineage, self.view.generation, partition, offset) if settled else None
+        self._updates.append(Update(self.about, self._seq, key, value, position))
 
     def drop_held(self) -> None:
         """There are too many members to remember: what is missed from now on may need a reset."""
@@ -131,67 +151,62 @@ class FollowedQuery:
     def flush(self) -> None:
         """Write what has changed since the last flush to every client that reads, all of it at once."""
         latest: dict[bytes, Update] = {}
-        for update in self._tick:
+        for update in self._updates:
             latest.pop(update.key, None)
             latest[update.key] = update
-        self._tick = []
+        self._updates = []
         updates = list(latest.values())
         self._flushed, self._flushed_offsets = self._seq, self.offsets
         if self._behind:
             for update in updates:
                 self.recent.put(update)
         if updates:
-            for framing, wires in self._live.items():
-                if wires:
-                    _write_all(tuple(wires), self._encoded(framing, updates))
-                    self._count(updates, framing, len(wires))
+            self._fanout.write(updates, self._reached())
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def begin(self, follower: QuerySubscription) -> None:
+    def begin(self, follower: QueryFollower) -> None:
         """Note what changes from now on for a client that comes in; it is told when it enters."""
         self.flush()
         self._lag(follower)
 
-    def enter(self, follower: QuerySubscription, *, ready: bool) -> bool:
-        """Write what has changed since the client began, and `ready`; it is live from now on.
+    def enter(self, follower: QueryFollower, ready: Callable[[Mapping[int, int]], bytes] | None) -> bool:
+        """Write what has changed since the client began, and `ready`, if it is due; it is live from now on.
 
-        False where too much has changed since: then it must read what is newer than `follower.offsets`.
+        False if too much has changed since: then it must read what is newer than `follower.offsets`.
         """
         self.flush()
         if not self.recent.knows(follower.seen):
             return False
-        self._catch_up(follower, ready=ready)
+        self._catch_up(follower, ready)
         follower.live = True
         return True
 
-    def pause(self, follower: QuerySubscription) -> None:
+    def pause(self, follower: QueryFollower) -> None:
         """Leave a client out until it has caught up."""
         if follower not in self._behind:
-            self._exclude(follower)
+            self._fanout.exclude(follower)
             self._lag(follower)
 
-    def resume(self, follower: QuerySubscription) -> bool:
+    def resume(self, follower: QueryFollower) -> bool:
         """Write a client what it has missed, and feed it again; False as for `enter`."""
         self.flush()
         if not self.recent.knows(follower.seen):
             return False
-        self._catch_up(follower, ready=False)
+        self._catch_up(follower)
         return True
 
-    def leave(self, follower: QuerySubscription) -> None:
+    def leave(self, follower: QueryFollower) -> None:
         """Forget a client."""
         self.followers.discard(follower)
         self.silence(follower)
 
-    def silence(self, follower: QuerySubscription) -> None:
+    def silence(self, follower: QueryFollower) -> None:
         """Write a client nothing more."""
-        self._exclude(follower)
-        self._behind.discard(follower)
-        if not self._behind:
-            self.recent.clear(self._flushed)
+        self._fanout.exclude(follower)
+        self._keep_up(follower)
 
     async def settled(self, until: Callable[[], bool]) -> None:
         """Wait until a condition holds; it is looked at whenever something was taken in."""
@@ -201,62 +216,35 @@ class FollowedQuery:
             await waiter
 
     def learned(self) -> None:
-        """A read was taken in."""
-        self._ask()
+        """Something was taken in: flush at the end of this turn."""
+        self._tick.mark(self)
 
-    def _ask(self) -> None:
-        self._mark(self)
-
-    def _lag(self, follower: QuerySubscription) -> None:
+    def _lag(self, follower: QueryFollower) -> None:
         follower.seen, follower.offsets = self._flushed, self._flushed_offsets
         if not self._behind:
             self.recent.clear(self._flushed)
         self._behind.add(follower)
 
-    def _catch_up(self, follower: QuerySubscription, *, ready: bool) -> None:
-        updates = self.recent.since(follower.seen)
-        wire = follower.wire
+    def _keep_up(self, follower: QueryFollower) -> None:
         self._behind.discard(follower)
         if not self._behind:
             self.recent.clear(self._flushed)
-        self._live[wire.framing].setdefault(wire, set()).add(follower)
-        frames = b""
+
+    def _catch_up(self, follower: QueryFollower, ready: Callable[[Mapping[int, int]], bytes] | None = None) -> None:
+        updates = self.recent.since(follower.seen)
+        wire, surface = follower.wire, follower.wire.surface
+        self._keep_up(follower)
+        self._fanout.include(follower)
+        frames = b"".join(map(surface.bare, updates))
         if updates:
-            frames = b"".join(u.message() if wire.socket else u.event() for u in updates)
-            if not wire.socket and not ready:
-                frames = self.frames.identified(frames, self._flushed_offsets)
-            self._count(updates, wire.framing, 1)
-        if ready:
-            frame = self.frames.ready(wire.socket, follower.id, self._flushed_offsets)
-            self._metrics.sent("ready", 1, len(frame), wire.framing.surface)
-            frames += frame
+            self._fanout.count(updates, surface, len(frames))
+        if ready is not None:
+            frames += ready(self._flushed_offsets)
+        elif updates:
+            frames = surface.identified(frames, self._reached())
         if frames:
             wire.send(frames)
 
-    def _exclude(self, follower: QuerySubscription) -> None:
-        wires = self._live[follower.wire.framing]
-        held = wires.get(follower.wire)
-        if held is not None:
-            held.discard(follower)
-            if not held:
-                del wires[follower.wire]
-
-    def _encoded(self, framing: Framing, updates: Iterable[Update]) -> bytes:
-        if framing is Framing.SOCKET:
-            return b"".join(update.message() for update in updates)
-        events = self.frames.identified(b"".join(update.event() for update in updates), self._flushed_offsets)
-        return chunk(events) if framing is Framing.CHUNKED else events
-
-    def _count(self, updates: Iterable[Update], framing: Framing, receivers: int) -> None:
-        for kind, (count, size) in sizes(updates, socket=framing is Framing.SOCKET).items():
-            self._metrics.sent(kind, count * receivers, size * receivers, framing.surface)
-
-
-def _write_all(wires: tuple[Wire, ...], data: bytes) -> None:
-    for wire in wires:
-        try:
-            if not wire.closed.done():
-                wire.write(data)
-        except Exception:
-            # A transport that refuses is on its way to `connection_lost`; the others must not pay for it.
-            log.exception("write=refused bytes=%d", len(data))
+    def _reached(self) -> bytes:
+        vector = b"".join(b".%d-%d" % pair for pair in sorted(self._flushed_offsets.items()))
+        return b"%b.%d%b" % (self.view.lineage.encode(), self.view.generation, vector)

@@ -5,97 +5,78 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from tailrace.gateway.live.streams.directory import KeptStreams
-from tailrace.gateway.live.streams.subscription import StreamSubscription
-from tailrace.store.read.channels import Channels
-from tailrace.store.read.reader import Unavailable
+from tailrace.gateway.live.channels import Bell, ChannelRegistry
+from tailrace.gateway.live.streams.directory import StreamDirectory
+from tailrace.gateway.metrics import Metrics
+from tailrace.store.connection.outages import Unavailable
+
+if TYPE_CHECKING:
+    from tailrace.gateway.live.streams.subscription import StreamSubscription
 
 log = logging.getLogger(__name__)
 
 _TICK = 0.5
 
 
-class _Held:
+class _Connected:
     """The connections to one stream, and when it was last refreshed."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel: bytes, work: asyncio.Event) -> None:
+        self.channel = channel
         self.subscriptions: set[StreamSubscription] = set()
         self.refreshed = 0.0
+        # What was changed before the channel was joined is read.
         self.asked = True
+        self.bell = Bell(self.ask)
+        self._work = work
+
+    def ask(self) -> None:
+        """Have the stream read again."""
+        self.asked = True
+        self._work.set()
 
 
-class HeldStreams:
-    """Connections by the id of their stream. `check` raises a Problem where a client may not follow keys of a view.
+class ConnectedStreams:
+    """Connections by the id of their stream."""
 
-    `failed` is called for a stream that fails in a way nobody foresaw: it is logged, and the others go on.
-    """
-
-    def __init__(
-        self,
-        channels: Channels,
-        kept: KeptStreams,
-        check: Callable[[StreamSubscription, Sequence[bytes]], None],
-        sweep: float,
-        failed: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._failed = failed
+    def __init__(self, channels: ChannelRegistry, directory: StreamDirectory, sweep: float, metrics: Metrics) -> None:
         self._channels = channels
-        self._kept = kept
-        self._check = check
+        self._directory = directory
         self._sweep = sweep
-        self._held: dict[str, _Held] = {}
-        self._names: dict[bytes, str] = {}
+        self._metrics = metrics
+        self._connected: dict[str, _Connected] = {}
         self._work = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._held)
-
-    def allow(self, subscription: StreamSubscription, keys: Sequence[bytes]) -> None:
-        """Return where the client of a connection may follow keys that were added to its stream."""
-        self._check(subscription, keys)
+        return len(self._connected)
 
     def hold(self, subscription: StreamSubscription) -> None:
         """A connection to a stream has begun."""
         id = subscription.stream.id
-        held = self._held.get(id)
-        if held is None:
-            held = self._held[id] = _Held()
-            channel = self._kept.store.channel(id)
-            self._names[channel] = id
-            self._channels.join(channel)
-        held.subscriptions.add(subscription)
-        # What was changed before the channel was joined is read.
-        held.asked = True
-        self._work.set()
+        connected = self._connected.get(id)
+        if connected is None:
+            connected = self._connected[id] = _Connected(self._directory.store.channel(id), self._work)
+            self._channels.join(connected.channel, connected.bell)
+        connected.subscriptions.add(subscription)
+        connected.ask()
 
     def release(self, subscription: StreamSubscription) -> None:
         """A connection to a stream has ended."""
         id = subscription.stream.id
-        held = self._held.get(id)
-        if held is None:
+        connected = self._connected.get(id)
+        if connected is None:
             return
-        held.subscriptions.discard(subscription)
-        if not held.subscriptions:
-            del self._held[id]
-            channel = self._kept.store.channel(id)
-            del self._names[channel]
-            self._channels.leave(channel)
-
-    def deliver(self, channel: bytes) -> bool:
-        """A stream was changed; False where the channel is not a stream's."""
-        id = self._names.get(channel)
-        if id is None:
-            return False
-        self._held[id].asked = True
-        self._work.set()
-        return True
+        connected.subscriptions.discard(subscription)
+        if not connected.subscriptions:
+            del self._connected[id]
+            self._channels.leave(connected.channel, connected.bell)
 
     def recovered(self) -> None:
         """The pub/sub link was replaced: messages may have been lost."""
-        for held in self._held.values():
-            held.asked = True
+        for connected in self._connected.values():
+            connected.asked = True
         self._work.set()
 
     async def run(self) -> None:
@@ -114,40 +95,40 @@ class HeldStreams:
                 self.recovered()
                 self._work.clear()
             try:
-                for id, held in tuple(self._held.items()):
+                for id, connected in tuple(self._connected.items()):
                     try:
-                        await self._tend(id, held, now)
+                        await self._tend(connected, now)
                     except Unavailable:
                         raise
                     except Exception:
                         log.exception("stream=failed stream=%s", id)
-                        self._failed()
-                await self._kept.tend()
+                        self._metrics.set_aside("stream")
+                await self._directory.tend()
             except Unavailable as error:
                 log.debug("streams=unavailable error=%r", str(error))
                 self._work.clear()
                 await asyncio.sleep(_TICK)
 
-    async def _tend(self, id: str, held: _Held, now: float) -> None:
-        subscription = next(iter(held.subscriptions), None)
+    async def _tend(self, connected: _Connected, now: float) -> None:
+        subscription = next(iter(connected.subscriptions), None)
         if subscription is None:
             return
         stream = subscription.stream
-        due = now - held.refreshed >= stream.ttl / 3
-        if not due and not held.asked:
+        due = now - connected.refreshed >= stream.ttl / 3
+        if not due and not connected.asked:
             return
         try:
             async with asyncio.timeout(_TICK):
-                await self._channels.joined(self._kept.store.channel(id))
+                await self._channels.joined(connected.channel)
         except TimeoutError:
             return
-        held.asked = False
+        connected.asked = False
         if due:
-            held.refreshed = now
+            connected.refreshed = now
         try:
-            found = await self._kept.refresh(stream, command=due)
+            found = await self._directory.refresh(stream, command=due)
         except Unavailable:
-            held.asked = True
+            connected.asked = True
             raise
-        for one in tuple(held.subscriptions):
+        for one in tuple(connected.subscriptions):
             one.take(found)

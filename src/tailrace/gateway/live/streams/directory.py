@@ -17,8 +17,8 @@ from typing import Protocol
 
 from tailrace.contracts.commands import Command, NotACommand, Stream, decode_command
 from tailrace.errors import TailraceError
-from tailrace.gateway.guard.budgets import Budgets
-from tailrace.gateway.live.streams.commands import Commanding
+from tailrace.gateway.budgets import Budgets
+from tailrace.gateway.live.commands import CommandWriter
 from tailrace.gateway.problems import Problem, unavailable
 from tailrace.kafka.async_delivery import LARGEST
 from tailrace.store.read.reader import Unavailable
@@ -32,7 +32,7 @@ _ATTEMPTS = 20
 _RETRY = 5.0
 
 
-class Topic(Protocol):
+class CommandsTopic(Protocol):
     """Reads the commands topic from its start: `tailrace.kafka.commands_topic.CommandsReader`."""
 
     def read_whole(self) -> dict[str, bytes]:
@@ -42,19 +42,24 @@ class Topic(Protocol):
         """Close the reader."""
 
 
-class KeptStreams:
-    """Reads and changes streams; raises a Problem, or Unavailable where Redis is away.
+class StreamDirectory:
+    """Reads and changes streams; raises a Problem, or Unavailable if Redis is away.
 
-    `topic` opens a reader of the commands topic; None where the gateway knows no Kafka. `look`: see `Timing`.
+    `topic` opens a reader of the commands topic; None if the gateway knows no Kafka. `look`: see `Timing`.
     """
 
     def __init__(
-        self, store: Streams, commanding: Commanding, topic: Callable[[], Topic] | None, budgets: Budgets, look: float
+        self,
+        store: Streams,
+        commands: CommandWriter,
+        topic: Callable[[], CommandsTopic] | None,
+        budgets: Budgets,
+        look: float,
     ) -> None:
         self.store = store
         self._look = look
         self._budgets = budgets
-        self._commanding = commanding
+        self._commands = commands
         self._topic = topic
         self._looks: list[tuple[float, str]] = []
         # When the time of each will have passed, if nobody uses it.
@@ -70,12 +75,12 @@ class KeptStreams:
         self._budgets.queries.check(user, cost)
         self._write(opened, user)
         self._budgets.queries.hold(id, user, cost)
-        await self._commanding.write(opened)
+        await self._commands.write(opened)
         await self.store.put(id, None, opened.encode(), ttl * 1000)
         return stream
 
     async def get(self, id: str, *, keep: bool = False) -> Stream:
-        """A stream; used, and so kept for its time from now on, where told."""
+        """A stream; used, and so kept for its time from now on, if `keep`."""
         kept = await self._found(id)
         stream = _decoded(id, kept)
         if keep:
@@ -98,7 +103,7 @@ class KeptStreams:
             stream = replace(after, expires=_expires(before.ttl))
             done = Command(command, stream)
             self._write(done, user)
-            await self._commanding.write(done)
+            await self._commands.write(done)
             if await self.store.put(id, kept.revision, done.encode(), stream.ttl * 1000):
                 return stream
         raise unavailable("busy stream", "Ask again: others were changing the stream at the same time.", stream=id)
@@ -107,16 +112,16 @@ class KeptStreams:
         """End a stream."""
         for _ in range(_ATTEMPTS):
             kept = await self._found(id)
-            await self._commanding.end(id)
+            await self._commands.end(id)
             if await self.store.put(id, kept.revision, None, _decoded(id, kept).ttl * 1000):
                 self._budgets.ended(id)
                 # Once more, behind a refresh that another gateway has written since and that was looked at too early.
-                self._commanding.later(id, None)
+                self._commands.later(id, None)
                 return
         raise unavailable("busy stream", "Ask again: others were changing the stream at the same time.", stream=id)
 
     async def refresh(self, stream: Stream, *, command: bool = True) -> Stream | None:
-        """Keep a stream that has a connection here, also one that Redis has lost; None where it has ended."""
+        """Keep a stream that has a connection here, also one that Redis has lost; None if it has ended."""
         kept = await self.store.get(stream.id, keep=stream.ttl * 1000)
         if kept is None:
             stream = replace(stream, expires=_expires(stream.ttl))
@@ -127,7 +132,7 @@ class KeptStreams:
             stream = replace(_decoded(stream.id, kept), expires=_expires(stream.ttl))
         self._watch(stream.id, stream.ttl)
         if command:
-            self._commanding.later(stream.id, Command("refresh", stream), lambda: self._has_ended(stream.id))
+            self._commands.later(stream.id, Command("refresh", stream), lambda: self._has_ended(stream.id))
         return stream
 
     async def _has_ended(self, id: str) -> bool:
@@ -157,7 +162,7 @@ class KeptStreams:
                 continue
             self._budgets.ended(id)
             if kept is None:
-                self._commanding.later(id, None)
+                self._commands.later(id, None)
 
     def __len__(self) -> int:
         return len(self._watched)
@@ -178,7 +183,7 @@ class KeptStreams:
         return kept
 
     async def _search(self) -> None:
-        """Write back what Redis has lost, or wait for who does."""
+        """Write back what Redis has lost, or wait for the gateway that does."""
         if self._topic is None:
             return
         if not await self.store.search(_SEARCH):
