@@ -17,8 +17,7 @@ from tailrace.dev.parts import Part
 from tailrace.dev.ports import LOOPBACK, free_port
 from tailrace.dev.redis_server import RedisServer
 from tailrace.errors import InstallError, PartDied
-from tailrace.gateway.frames.sse import chunk
-from tailrace.gateway.frames.websocket import message
+from tailrace.gateway.frames.surface import chunk, message
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.layout.packed import pack
 from tailrace.store.write.writer import Applied, Parcel, Writer

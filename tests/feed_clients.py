@@ -15,6 +15,8 @@ from tailrace.gateway.connection.wire import Framing, Wire
 class Link:
     """A pub/sub link that is always up."""
 
+    up = True
+
     def __init__(self) -> None:
         self.wanted: set[bytes] = set()
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.keys.reads import Reads
-from tailrace.gateway.live.keys.registry import Hub
-from tailrace.gateway.live.keys.snapshot import Joining
+from tailrace.gateway.live.keys.registry import KeyRegistry
+from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
 from tailrace.store.layout.row import Row
@@ -121,7 +122,8 @@ class Parts:
         self.known = Known()
         self.known.views = {view.name: view}
         self.metrics = Metrics(self.known)
-        self.hub = Hub(self.store, self.store.channel, self.metrics)
         settings = Timing(**{"poll": 0.0, "patience": 0.0, **timing})
-        channels: Any = self.store
-        self.joining = Joining(self.hub, channels, Reads(self.store), self.known, self.metrics, settings)
+        self.channels = ChannelRegistry(self.store, self.metrics)
+        self.tick = Tick(self.metrics)
+        reads = Reads(self.store)
+        self.keys = KeyRegistry(self.channels, self.store.channel, self.tick, reads, self.known, self.metrics, settings)

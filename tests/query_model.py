@@ -16,16 +16,16 @@ from tailrace.contracts.catalog import Column
 from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import Known, KnownView
 from tailrace.gateway.connection.wire import Framing, Wire
+from tailrace.gateway.live.channels import ChannelRegistry
+from tailrace.gateway.live.commands import CommandWriter
 from tailrace.gateway.live.predicates import Predicates
-from tailrace.gateway.live.queries.registry import Queries
-from tailrace.gateway.live.queries.snapshot import QueryJoining
+from tailrace.gateway.live.queries.registry import QueryRegistry
 from tailrace.gateway.live.queries.subscription import QuerySubscription
-from tailrace.gateway.live.streams.commands import Commanding
+from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
 from tailrace.store.layout.message import GONE, READY, ROW, Event, Message
 from tailrace.store.layout.row import Row
-from tailrace.store.read.channels import Channels
 from tailrace.store.read.matches import Head, Matches, Members, NotReady, Offsets, Reset
 from tailrace.store.read.reader import Reader
 
@@ -202,7 +202,9 @@ class ModelStore:
         return Members(part.offset, 1, part.number, rows, left, following)
 
 
-class _Channels:
+class _Link:
+    up = True
+
     def join(self, channel: bytes) -> None: ...
 
     def leave(self, channel: bytes) -> None: ...
@@ -232,24 +234,25 @@ class ModelGateway:
         known.views = {"v": self.view}
         metrics = Metrics(known)
         matches = cast(Matches, store)
-        self.queries = Queries(
-            cast(Channels, _Channels()),
+        self.queries = QueryRegistry(
+            ChannelRegistry(_Link(), metrics),
             matches,
+            cast(Reader, _Reader()),
             known,
             Predicates(),
-            Commanding(_Writer()),
+            CommandWriter(_Writer()),
+            Tick(metrics),
             metrics,
             TIMING,
             most_held=most_held,
             most_recent=most_recent,
             page=store.page,
         )
-        self.joining = QueryJoining(self.queries, matches, cast(Reader, _Reader()), metrics, TIMING, page=store.page)
 
     def client(self, framing: Framing, position: str | None = None, held: dict[str, int] | None = None) -> ModelClient:
         """A client that follows the query, with what it holds already."""
         client = ModelClient(framing, held or {}, position)
-        client.subscription = QuerySubscription(self.joining, client.wire, "a", "q", "v", None, None, position)
+        client.subscription = QuerySubscription(self.queries, client.wire, "a", "q", "v", "true", position)
         client.wire.stream = client.subscription
         client.subscription.start()
         return client
@@ -283,7 +286,7 @@ class ModelClient:
         self.wire.lose()
 
     def _write(self, data: bytes) -> None:
-        if self.wire.socket:
+        if self.wire.framing is Framing.SOCKET:
             while data:
                 payload, data = _message(data)
                 found = json.loads(payload)
@@ -318,7 +321,9 @@ class ModelClient:
         elif kind == "ready":
             self.ready += 1
         if position is not None:
-            self.position = self._merged(position) if self.wire.socket and kind != "ready" else position
+            self.position = (
+                self._merged(position) if self.wire.framing is Framing.SOCKET and kind != "ready" else position
+            )
             self.moments.append((self.position, dict(self.held)))
 
     def _merged(self, text: str) -> str:

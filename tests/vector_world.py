@@ -13,7 +13,7 @@ from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.live.keys.subscription import KeySubscription
 from tailrace.gateway.live.keys.sweep import Passage
-from tailrace.gateway.live.keys.watched import Followed
+from tailrace.gateway.live.keys.watched import WatchedKey
 
 VIEW = KnownView("names", "0123abcd", 1, 2, (Column("name", "string"),))
 KEYS = [b"a", b"b", b"c", b"d", b"e", b"f"]
@@ -37,7 +37,7 @@ class Client:
         framing = Framing.SOCKET if self.socket else Framing.CHUNKED
         self.wire = Wire(self._receive, lambda: None, framing)
         self.subscription = KeySubscription(
-            self.parts.joining, self.wire, VIEW, self.keys, id="a", position=self.id, growing=True
+            self.parts.keys, self.wire, VIEW, self.keys, id="a", position=self.id, growing=True
         )
         self.wire.stream = self.subscription
         self.full = False
@@ -102,7 +102,7 @@ class World:
         self.clients: list[Client] = []
         self.version = 0
         self._passage: Passage | None = None
-        self._batches: list[list[Followed]] = []
+        self._batches: list[list[WatchedKey]] = []
 
     async def write(self, key: int, gone: bool) -> None:
         self.version += 1
@@ -127,7 +127,7 @@ class World:
 
     async def hear(self, count: int) -> None:
         for _ in range(min(count, len(self.store.flying))):
-            self.parts.hub.deliver(*self.store.flying.popleft())
+            self.parts.channels.deliver(*self.store.flying.popleft())
 
     async def tick(self) -> None:
         for _ in range(3):
@@ -184,7 +184,7 @@ class World:
     async def recover(self) -> None:
         if not self.store.up:
             self.store.recover()
-            self.parts.hub.doubt()
+            self.parts.keys.doubt()
 
     async def lose(self) -> None:
         self.store.lose()
@@ -193,7 +193,7 @@ class World:
         """Go on with a pass, or begin one."""
         for _ in range(batches):
             if not self._batches:
-                self._passage = Passage(self.parts.hub.followed(), size=2)
+                self._passage = Passage(self.parts.keys.followed(), size=2)
                 self._batches = list(self._passage.batches)
             if self._batches and self._passage is not None:
                 batch = self._batches.pop()

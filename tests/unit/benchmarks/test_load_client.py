@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from load_client import LoadClient, Way, build
-from tailrace.gateway.frames.sse import chunk
-from tailrace.gateway.frames.websocket import message
+from tailrace.gateway.frames.surface import chunk, message
 from under_load import SSE, WEBSOCKET, request, row
 
 pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="the load client is compiled with Go")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Generic, ParamSpec, Protocol, TypeVar, cast
 
 from tailrace.gateway.connection.close_reasons import Ending, ending_of
 from tailrace.gateway.connection.wire import Wire
@@ -20,6 +20,7 @@ from tailrace.store.connection.outages import Unavailable
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,10 @@ class Subscription(ABC):
             self.wire.send(frames)
             self.metrics.sent(kind, count, len(frames), self.wire.surface.name)
 
-    async def guarded(self, step: Coroutine[None, None, None]) -> None:
+    async def guarded(self, step: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
         """Run a step. If it fails, the subscription ends, and the client may come back with its last position."""
         try:
-            await step
+            await step(*args, **kwargs)
         except Problem as problem:
             self.end(problem)
         except Exception:

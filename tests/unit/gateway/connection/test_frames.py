@@ -13,20 +13,22 @@ from tailrace.contracts.catalog import Column
 from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.connection.close_reasons import SHUTDOWN
-from tailrace.gateway.frames.key_messages import SocketFrames
-from tailrace.gateway.frames.sse import Frames, chunk, close, progress, with_id
-from tailrace.gateway.frames.websocket import message
-from tailrace.store.layout.row import Row
+from tailrace.gateway.frames.frame import About, Frame, place
+from tailrace.gateway.frames.surface import SSE, WS, chunk, close, message
 
 VIEW = KnownView("averages", "0123abcd", 3, 4, (Column("movie_id", "bigint"),))
 KEY = b"362"
 PARTITION = VIEW.partition(KEY)
-FRAMES = Frames(VIEW, KEY)
 
 
-def fields(frame: bytes) -> dict[str, str]:
+def frame(value: bytes | None, generation: int = 1, offset: int = 1, key: bytes = KEY, view: KnownView = VIEW) -> Frame:
+    position = place(view.lineage, generation, view.partition(key), offset)
+    return Frame(About({"view": view.name}, view), key, value, position)
+
+
+def fields(data: bytes) -> dict[str, str]:
     """The frame as an SSE client reads it: lines end with CR, LF or both, several `data` lines are joined."""
-    text = frame.decode()
+    text = data.decode()
     assert text.endswith("\n\n")
     found: dict[str, str] = {}
     for line in text.replace("\r\n", "\n").replace("\r", "\n")[:-2].split("\n"):
@@ -37,49 +39,49 @@ def fields(frame: bytes) -> dict[str, str]:
 
 @given(st.integers(0, 10**9 - 1), st.integers(0, 10**18))
 def test_a_rows_id_is_its_position(generation: int, offset: int) -> None:
-    frame = fields(FRAMES.row(Row(generation, 7, offset, 0, b"{}")))
-    assert Position.parse(frame["id"]) == Position(VIEW.lineage, generation, {PARTITION: offset})
+    found = fields(SSE.encode(frame(b"{}", generation, offset)))
+    assert Position.parse(found["id"]) == Position(VIEW.lineage, generation, {PARTITION: offset})
 
 
 @given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.none())), st.sampled_from([None, 1]))
 def test_a_rows_json_arrives_whatever_it_contains(value: dict[str, object], indent: int | None) -> None:
     data = json.dumps(value, ensure_ascii=False, indent=indent).encode()
-    frame = fields(FRAMES.row(Row(1, 1, 1, 0, data)))
-    assert frame["event"] == "row" and json.loads(frame["data"]) == value
+    found = fields(SSE.encode(frame(data)))
+    assert found["event"] == "row" and json.loads(found["data"]) == value
 
 
 def test_compact_json_is_carried_byte_for_byte() -> None:
     data = '{"movie_id":362,"name":"Ü \u2028 é","rating":9.0}'.encode()
-    assert b"\ndata: " + data + b"\n\n" in FRAMES.row(Row(1, 1, 1, 0, data))
+    assert b"\ndata: " + data + b"\n\n" in SSE.encode(frame(data))
 
 
 def test_a_tombstone_is_a_gone_frame_with_the_key_columns() -> None:
-    frame = fields(FRAMES.row(Row(3, 9, 41, 0, None)))
-    assert frame == {"event": "gone", "id": f"0123abcd.3.{PARTITION}-41", "data": '{"movie_id":362}'}
+    found = fields(SSE.encode(frame(None, 3, 41)))
+    assert found == {"event": "gone", "id": f"0123abcd.3.{PARTITION}-41", "data": '{"movie_id":362}'}
 
 
 def test_before_the_first_record_a_position_names_no_offset() -> None:
-    assert fields(FRAMES.gone(3, -1))["id"] == "0123abcd.3"
+    assert fields(SSE.encode(frame(None, 3, -1)))["id"] == "0123abcd.3"
 
 
 def test_of_frames_that_are_written_together_the_last_has_the_id() -> None:
-    frames = with_id(FRAMES.bare(Row(1, 1, 4, 0, b"{}")) + FRAMES.bare(Row(1, 2, 5, 0, None)), "0123abcd.1.0-5")
+    frames = SSE.together([frame(b"{}", 1, 4), frame(None, 1, 5)], b"0123abcd.1.0-5")
     row, gone, end = frames.split(b"\n\n")
     assert fields(row + b"\n\n") == {"event": "row", "data": "{}"} and end == b""
     assert fields(gone + b"\n\n") == {"event": "gone", "data": '{"movie_id":362}', "id": "0123abcd.1.0-5"}
 
 
 def test_close_says_why_and_whether_to_come_back_and_leaves_the_position_alone() -> None:
-    frame = fields(close(SHUTDOWN))
-    assert frame["event"] == "close" and "id" not in frame
-    assert json.loads(frame["data"]) == {"reason": "shutdown", "message": SHUTDOWN.message, "retry": True}
+    found = fields(close(SHUTDOWN.reason, SHUTDOWN.message, SHUTDOWN.retry))
+    assert found["event"] == "close" and "id" not in found
+    assert json.loads(found["data"]) == {"reason": "shutdown", "message": SHUTDOWN.message, "retry": True}
 
 
 @given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.none())), st.text(), st.integers(0, 10**18))
 def test_a_message_carries_the_same_row_and_position(value: dict[str, object], key: str, offset: int) -> None:
     data = json.dumps(value, ensure_ascii=False).encode(errors="replace")
     name = key.encode(errors="replace")
-    (found,) = messages(SocketFrames(VIEW, name).row(Row(3, 1, offset, 0, data)))
+    (found,) = messages(WS.encode(frame(data, 3, offset, name)))
     position = Position(VIEW.lineage, 3, {VIEW.partition(name): offset})
     assert found == {
         "type": "row",
@@ -88,7 +90,7 @@ def test_a_message_carries_the_same_row_and_position(value: dict[str, object], k
         "position": str(position),
         "row": json.loads(data),
     }
-    (gone,) = messages(SocketFrames(VIEW, name).row(Row(3, 2, offset, 0, None)))
+    (gone,) = messages(WS.encode(frame(None, 3, offset, name)))
     assert gone == {"type": "gone", "view": "averages", "key": name.decode(), "position": str(position)}
 
 
@@ -99,12 +101,12 @@ def test_a_message_of_any_length_is_one_frame(size: int) -> None:
 
 
 def test_a_row_that_is_not_utf_8_does_not_end_the_connection_of_who_follows_it() -> None:
-    (found,) = messages(SocketFrames(VIEW, KEY).row(Row(3, 1, 1, 0, b'{"a":"\xff"}')))
+    (found,) = messages(WS.encode(frame(b'{"a":"\xff"}', 3)))
     assert found["row"] == {"a": "\ufffd"}
 
 
 def test_progress_has_no_id_so_that_a_client_keeps_its_position() -> None:
-    assert fields(progress(3, 9)) == {"event": "progress", "data": '{"offset":3,"target":9}'}
+    assert fields(SSE.progress(None, 3, 9)) == {"event": "progress", "data": '{"offset":3,"target":9}'}
 
 
 @given(st.binary(min_size=1))

@@ -10,9 +10,9 @@ from typing import Any
 import uvloop
 
 from tailrace.gateway.connection.direct_transport import Lane, laned
+from tailrace.gateway.connection.fanout import Writers
 from tailrace.gateway.connection.wire import Framing, Wire
-from tailrace.gateway.connection.writers import Writers
-from tailrace.gateway.live.keys.follower import Follower
+from tailrace.gateway.live.keys.watched import Follower
 
 PART = 50_000
 

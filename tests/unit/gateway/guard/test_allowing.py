@@ -12,9 +12,10 @@ from tailrace.access.identity import Identity
 from tailrace.access.rights import Rights, read_document
 from tailrace.contracts.catalog import Column
 from tailrace.gateway.catalog import Known, KnownView
-from tailrace.gateway.guard.narrowing import Narrowing
+from tailrace.gateway.guard.authorizer import Authorizer
 from tailrace.gateway.guard.routes import Documents, Events, Health, Operations, Other, Row, Rows, asked
 from tailrace.gateway.live.positions import OTHER_RIGHTS, Reset, entry
+from tailrace.gateway.live.predicates import Predicates
 from tailrace.gateway.live.requests import Follow, FollowFeed, FollowKeys, FollowQuery, FollowStream
 from tailrace.gateway.problems import Problem
 from tailrace.queries import parse
@@ -37,7 +38,7 @@ class Remembered:
 
 
 @pytest.fixture
-def allowing() -> Narrowing:
+def allowing() -> Authorizer:
     known = Known()
     known.loaded = True
     known.views = {
@@ -45,7 +46,7 @@ def allowing() -> Narrowing:
         "days": KnownView("days", "l", 1, 1, (DAY,), (DAY, CUSTOMER)),
         "customers": KnownView("customers", "l", 1, 1, (CUSTOMER,), (CUSTOMER, ORDER)),
     }
-    return Narrowing(known, Remembered())
+    return Authorizer(known, Predicates(), Remembered())
 
 
 def client(sub: str = "c7", **views: Any) -> Identity:
@@ -54,11 +55,11 @@ def client(sub: str = "c7", **views: Any) -> Identity:
     return Identity(claims, Rights(read_document(document), claims), 1e10)
 
 
-def narrowed(allowing: Narrowing, identity: Identity | None, follow: Follow) -> Follow:
+def narrowed(allowing: Authorizer, identity: Identity | None, follow: Follow) -> Follow:
     return asyncio.run(allowing.narrowed(identity, follow))
 
 
-def status(allowing: Narrowing, identity: Identity | None, follow: Follow) -> int:
+def status(allowing: Authorizer, identity: Identity | None, follow: Follow) -> int:
     with pytest.raises(Problem) as caught:
         narrowed(allowing, identity, follow)
     return caught.value.status
@@ -69,13 +70,13 @@ def where(follow: Follow) -> str:
     return follow.where
 
 
-def test_what_is_allowed_is_followed_as_asked(allowing: Narrowing) -> None:
+def test_what_is_allowed_is_followed_as_asked(allowing: Authorizer) -> None:
     identity = client(orders=True)
     for follow in (FollowKeys("a", "orders", ("1",)), FollowQuery("a", "orders"), FollowFeed("a", "notices", "c7")):
         assert narrowed(allowing, identity, follow) is follow
 
 
-def test_what_is_not_allowed_is_not_followed(allowing: Narrowing) -> None:
+def test_what_is_not_allowed_is_not_followed(allowing: Authorizer) -> None:
     identity = client(orders=["1"])
     assert status(allowing, identity, FollowKeys("a", "orders", ("1", "2"))) == 403
     assert status(allowing, identity, FollowKeys("a", "days", ("1",))) == 403
@@ -92,7 +93,7 @@ def test_what_is_not_allowed_is_not_followed(allowing: Narrowing) -> None:
         allowing.may_operate(identity)
 
 
-def test_a_query_gets_the_filter_and_cannot_end_it(allowing: Narrowing) -> None:
+def test_a_query_gets_the_filter_and_cannot_end_it(allowing: Authorizer) -> None:
     identity = client(orders=OWN)
     assert where(narrowed(allowing, identity, FollowQuery("a", "orders"))) == "customer = 'c7'"
     found = where(narrowed(allowing, identity, FollowQuery("a", "orders", "order_id = 1 or order_id = 2")))
@@ -103,7 +104,7 @@ def test_a_query_gets_the_filter_and_cannot_end_it(allowing: Narrowing) -> None:
         assert status(allowing, identity, FollowQuery("a", "orders", text)) == 400
 
 
-def test_keys_under_a_filter_are_a_query(allowing: Narrowing) -> None:
+def test_keys_under_a_filter_are_a_query(allowing: Authorizer) -> None:
     identity = client(orders=OWN, days=OWN)
     follow = narrowed(allowing, identity, FollowKeys("a", "orders", ("1", "2", "x")))
     predicate = parse(where(follow), (ORDER, CUSTOMER))
@@ -117,7 +118,7 @@ def test_keys_under_a_filter_are_a_query(allowing: Narrowing) -> None:
         allowing.may_follow_keys(identity, "orders", [b"1"])
 
 
-def test_a_position_from_under_a_filter_is_worth_nothing(allowing: Narrowing) -> None:
+def test_a_position_from_under_a_filter_is_worth_nothing(allowing: Authorizer) -> None:
     own, everything = client(orders=OWN), client(orders=True)
     keys, query = FollowKeys("a", "orders", ("1",), "p"), FollowQuery("a", "orders", None, "p")
     several = FollowKeys("a", "orders", ("1", "2"), None, {"1": "p"})
@@ -138,7 +139,7 @@ def test_a_position_from_under_a_filter_is_worth_nothing(allowing: Narrowing) ->
     assert isinstance(reset, Reset) and reset.reason == "rights"
 
 
-def test_who_may_have_some_keys_gets_them_from_a_query(allowing: Narrowing) -> None:
+def test_who_may_have_some_keys_gets_them_from_a_query(allowing: Authorizer) -> None:
     identity = client(customers=["{sub}", "shared/*"], days=["2026-01-01"])
     predicate = parse(where(narrowed(allowing, identity, FollowQuery("a", "customers"))), (CUSTOMER, ORDER))
     assert [predicate.matches({"customer": text}, 0) for text in ("c7", "shared/1", "c8", "c70")] == [
@@ -151,14 +152,14 @@ def test_who_may_have_some_keys_gets_them_from_a_query(allowing: Narrowing) -> N
     assert isinstance(narrowed(allowing, identity, FollowKeys("a", "days", ("2026-01-01",))), FollowKeys)
 
 
-def test_rights_that_do_not_fit_the_view_allow_nothing(allowing: Narrowing) -> None:
+def test_rights_that_do_not_fit_the_view_allow_nothing(allowing: Authorizer) -> None:
     for filter in ("nothing = {sub}", "order_id = {sub}"):
         identity = client(orders={"where": filter})
         assert status(allowing, identity, FollowQuery("a", "orders")) == 403
         assert status(allowing, identity, FollowKeys("a", "orders", ("1",))) == 403
 
 
-def test_a_subscription_goes_on_as_it_is_only_where_the_new_token_shows_the_same_rows(allowing: Narrowing) -> None:
+def test_a_subscription_goes_on_as_it_is_only_where_the_new_token_shows_the_same_rows(allowing: Authorizer) -> None:
     everything, own, other = client(orders=True), client(orders=OWN), client("c8", orders=OWN)
     for follow in (FollowKeys("a", "orders", ("1",)), FollowQuery("a", "orders", "order_id = 1")):
         assert not allowing.changed(follow, everything, client("c8", orders=True))
@@ -178,7 +179,7 @@ def test_a_subscription_goes_on_as_it_is_only_where_the_new_token_shows_the_same
         allowing.changed(FollowStream("a", "s-1"), own, own)
 
 
-def test_what_may_not_be_had_is_refused_alike_whether_it_is_there_or_not(allowing: Narrowing) -> None:
+def test_what_may_not_be_had_is_refused_alike_whether_it_is_there_or_not(allowing: Authorizer) -> None:
     views: dict[str, Any] = {"orders": OWN, "public-*": OWN}
     identity = client(**views)
     bodies = []
@@ -195,7 +196,7 @@ def test_what_may_not_be_had_is_refused_alike_whether_it_is_there_or_not(allowin
     assert allowing.known_names(identity, "topic", ["others", "ratings"]) == ["ratings"]
 
 
-def test_before_the_catalog_is_read_a_client_is_asked_to_come_again(allowing: Narrowing) -> None:
+def test_before_the_catalog_is_read_a_client_is_asked_to_come_again(allowing: Authorizer) -> None:
     allowing._catalog.loaded, allowing._catalog.views = False, {}
     for follow in (FollowKeys("a", "orders", ("1",)), FollowQuery("a", "orders")):
         assert status(allowing, client(orders=OWN), follow) == 503

@@ -13,13 +13,17 @@ from hypothesis import strategies as st
 from tailrace.contracts.catalog import Catalog, CatalogView, Column, Progress
 from tailrace.gateway.catalog import Known, KnownView
 from tailrace.gateway.connection.close_reasons import SHUTDOWN
+from tailrace.gateway.connection.connections import Connections
 from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.http.lookup import etag, matches
 from tailrace.gateway.http.paths import decoded
+from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.keys.reads import Reads
-from tailrace.gateway.live.keys.registry import Hub
+from tailrace.gateway.live.keys.registry import KeyRegistry
+from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.problems import Problem
+from tailrace.gateway.timing import Timing
 from tailrace.store.layout.row import Row
 from tailrace.store.read.reader import Held
 
@@ -155,11 +159,24 @@ class Link:
     def leave(self, channel: bytes) -> None:
         self.log.append(f"-{channel.decode()}")
 
+    async def joined(self, channel: bytes) -> None: ...
+
+
+def registry(link: Link) -> tuple[ChannelRegistry, KeyRegistry]:
+    known = Known()
+    metrics = Metrics(known)
+    channels = ChannelRegistry(link, metrics)
+
+    def channel(view: str, partition: int, _: str, key: bytes) -> bytes:
+        return b"%b/%d/%b" % (view.encode(), partition, key)
+
+    return channels, KeyRegistry(channels, channel, Tick(metrics), Reads(Slow()), known, metrics, Timing())
+
 
 def test_the_hub_joins_a_channel_with_the_first_follower_and_leaves_with_the_last() -> None:
     async def play() -> None:
         link = Link()
-        hub = Hub(link, lambda view, partition, _, key: b"%b/%d/%b" % (view.encode(), partition, key), Metrics(Known()))
+        _, hub = registry(link)
         clients = [Watching(Wire(lambda _: None, lambda: None, Framing.CHUNKED)) for _ in range(3)]
         first, second = hub.attach(VIEW, b"1", clients[0]), hub.attach(VIEW, b"1", clients[1])
         other = hub.attach(VIEW, b"2", clients[2])
@@ -176,17 +193,17 @@ def test_the_hub_joins_a_channel_with_the_first_follower_and_leaves_with_the_las
 
 def test_a_message_that_is_not_a_row_is_dropped_and_the_next_one_delivered() -> None:
     async def play() -> None:
-        hub = Hub(Link(), lambda *place: place[3], Metrics(Known()))
+        channels, hub = registry(Link())
         written: list[bytes] = []
         follower = hub.attach(VIEW, b"1", Watching(Wire(written.append, lambda: None, Framing.CHUNKED)))
         followed = follower.followed
         followed.learn(Held(None, 0, True))
         for data in (b"", b"nonsense", b"1 2", b"a b c d e"):
-            hub.deliver(b"1", data)
-        hub.deliver(b"unknown", b"nonsense")
-        assert not followed.course.sure, "what was dropped may have been a row"
-        hub.deliver(b"1", b'1 1 1 0 {"a":1}')
-        assert followed.standing.present
+            channels.deliver(b"averages/0/1", data)
+        channels.deliver(b"unknown", b"nonsense")
+        assert not followed.progress.sure, "what was dropped may have been a row"
+        channels.deliver(b"averages/0/1", b'1 1 1 0 {"a":1}')
+        assert followed.state.present
 
     asyncio.run(play())
 
@@ -210,7 +227,8 @@ def test_who_reads_slowly_is_not_stuck_and_who_reads_nothing_is() -> None:
 
 def test_a_drain_ends_every_connection_in_batches_and_says_why() -> None:
     async def play() -> None:
-        hub = Hub(Link(), lambda *place: place[3], Metrics(Known()))
+        metrics = Metrics(Known())
+        hub = Connections(metrics, Timing(), Tick(metrics).flush)
         wires = [Wire(lambda _: None, lambda: None, Framing.CHUNKED) for _ in range(450)]
         for wire in wires:
             hub.open(wire)

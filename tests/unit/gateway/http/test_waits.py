@@ -11,8 +11,10 @@ import pytest
 from tailrace.contracts.catalog import Column, Progress
 from tailrace.gateway.catalog import Known, KnownView
 from tailrace.gateway.http.at_least import SourceRecord, behind, by_version, reached
-from tailrace.gateway.http.prefer import wait_seconds
-from tailrace.gateway.http.waits import ClientGone, Waits, while_connected
+from tailrace.gateway.http.waiting import ClientGone, wait_seconds, while_connected
+from tailrace.gateway.live.channels import ChannelRegistry
+from tailrace.gateway.live.waits import Waits
+from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.problems import Problem
 from tailrace.store.layout.row import Row
 from tailrace.store.read.reader import Held
@@ -21,6 +23,8 @@ VIEW = KnownView("latest", "0123abcd", 2, 1, (Column("id", "string"),), sources=
 
 
 class Link:
+    up = True
+
     def __init__(self) -> None:
         self.channels: list[bytes] = []
 
@@ -49,7 +53,7 @@ class Cell:
 def waiting(test: Callable[[Waits, Link, Cell], Awaitable[None]]) -> None:
     async def run() -> None:
         link = Link()
-        waits = Waits(link, lambda *names: names[3])
+        waits = Waits(ChannelRegistry(link, Metrics(Known())), lambda *names: names[3])
         await test(waits, link, Cell())
         assert link.channels == [] and len(waits) == 0
 

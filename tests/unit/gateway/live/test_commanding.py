@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tailrace.contracts.commands import Command, Stream
-from tailrace.gateway.live.streams.commands import Commanding
+from tailrace.gateway.live.commands import CommandWriter
 
 
 class Records:
@@ -33,9 +33,9 @@ def test_a_refresh_that_may_stand_behind_the_end_of_its_stream_is_followed_by_an
         return over
 
     async def refresh() -> None:
-        commanding = Commanding(records)
-        commanding.later("s-1", Command("refresh", stream), ended)
-        await commanding.close()
+        commands = CommandWriter(records)
+        commands.later("s-1", Command("refresh", stream), ended)
+        await commands.close()
 
     asyncio.run(refresh())
     assert records.written == [("s-1", True), *([("s-1", False)] if over else [])]

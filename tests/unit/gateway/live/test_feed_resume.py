@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tailrace.contracts.catalog import CatalogFeed, Column
 from tailrace.gateway.catalog import KnownFeed
-from tailrace.gateway.frames.feed_frames import FeedFrames
+from tailrace.gateway.frames.surface import SSE, WS
 from tailrace.gateway.live.feeds.position import feed_entry
-from tailrace.gateway.live.feeds.state import Check, FeedStanding
-from tailrace.gateway.live.feeds.watched import page_size
+from tailrace.gateway.live.feeds.state import Check, FeedState
+from tailrace.gateway.live.feeds.watched import WatchedFeed, page_size
 from tailrace.gateway.live.positions import After, Ahead, Fresh, Reset
 from tailrace.store.layout.row import Row
 from tailrace.store.read.listening import PAGE, Listener
@@ -80,31 +81,36 @@ def test_who_has_seen_nothing_of_an_empty_feed_has_missed_nothing() -> None:
 def test_a_look_at_the_registration_says_what_is_missing(
     front: int | None, listener: Listener, expected: Check, after: int | None
 ) -> None:
-    standing = FeedStanding()
+    standing = FeedState()
     standing.front = front
     assert standing.check(front, listener) is expected
     assert standing.front == after and standing.gap == (expected is Check.GAP)
 
 
+def watched(client: bytes) -> WatchedFeed:
+    nothing: Any = None
+    return WatchedFeed(FEED, client, b"channel", nothing, nothing, nothing, nothing, nothing)
+
+
 def test_an_event_names_its_feed_and_client_and_is_put_in_as_it_is() -> None:
     client = 'c "7" ü'
-    frames = FeedFrames(FEED, client.encode())
+    feed = watched(client.encode())
     row = Row(2, 9, 13, 0, '{"text": "ü"}'.encode())
     partition = FEED.partition(client.encode())
     position = f"0123abcd.2.{partition}-13"
-    sse = frames.event(row, socket=False).decode()
+    sse = SSE.encode(feed.frame(row)).decode()
     assert sse == f'event: event\nid: {position}\ndata: {{"text": "ü"}}\n\n'
-    message = frames.event(row, socket=True)
+    message = WS.encode(feed.frame(row))
     assert message[0] == 0x81 and message[1] == len(message) - 2
     expected = {"type": "event", "feed": "notices", "client": client, "position": position, "event": {"text": "ü"}}
     assert json.loads(message[2:]) == expected and b'{"text": "\xc3\xbc"}' in message
-    assert str(frames.position(-1)) == "0123abcd.2" and str(frames.position(13)) == position
+    assert str(feed.position(-1)) == "0123abcd.2" and str(feed.position(13)) == position
 
 
 def test_bytes_that_would_break_a_frame_do_not() -> None:
-    frames = FeedFrames(FEED, b"c7")
-    assert frames.event(Row(1, 1, 0, 0, b'{\r\n"n":1}'), socket=False).count(b"\ndata: ") == 2
-    frames.event(Row(1, 1, 0, 0, b'"\xff"'), socket=True)[2:].decode()
+    feed = watched(b"c7")
+    assert SSE.encode(feed.frame(Row(1, 1, 0, 0, b'{\r\n"n":1}'))).count(b"\ndata: ") == 2
+    WS.encode(feed.frame(Row(1, 1, 0, 0, b'"\xff"')))[2:].decode()
 
 
 def test_pages_are_of_so_many_bytes() -> None:

@@ -22,8 +22,10 @@ from feed_store_model import FeedStoreModel
 from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, Column
 from tailrace.gateway.catalog import Known
 from tailrace.gateway.live import feeds
-from tailrace.gateway.live.feeds.registry import FeedHub
+from tailrace.gateway.live.channels import ChannelRegistry
+from tailrace.gateway.live.feeds.registry import FeedRegistry
 from tailrace.gateway.live.feeds.subscription import FeedSubscription
+from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
 from tailrace.store.write.feeds import FeedPlace
@@ -65,7 +67,9 @@ class FeedSteps(RuleBasedStateMachine):
         def channel(place: FeedPlace, client: bytes) -> bytes:
             return CHANNEL
 
-        self.hub = FeedHub(self.link, self.model, channel, known, Metrics(known), timing, LIMIT)
+        metrics = Metrics(known)
+        self.channels = ChannelRegistry(self.link, metrics)
+        self.feeds = FeedRegistry(self.channels, self.model, channel, Tick(metrics), known, metrics, timing, LIMIT)
 
     def settle(self) -> None:
         async def ticks() -> None:
@@ -90,7 +94,7 @@ class FeedSteps(RuleBasedStateMachine):
         async def arrive() -> None:
             for message, fate in zip(found, fates, strict=False):
                 if fate == "arrives":
-                    self.hub.deliver(CHANNEL, message)
+                    self.channels.deliver(CHANNEL, message)
             # In the same tick: what was passed on is not written yet.
             if slow is not None and slow < len(self.clients) and not self.clients[slow][0].wire.paused:
                 self.clients[slow][0].wire.pause_writing()
@@ -132,7 +136,7 @@ class FeedSteps(RuleBasedStateMachine):
         async def start() -> None:
             base = offset_of(position) if position is not None else None
             client = Client(self.model, position, base, room=room)
-            subscription = self.hub.follow(client.wire, None, "f", b"c", position)
+            subscription = FeedSubscription(self.feeds, client.wire, None, "f", b"c", position)
             client.wire.stream = subscription
             self.clients.append((client, subscription))
             subscription.start()
@@ -173,8 +177,8 @@ class FeedSteps(RuleBasedStateMachine):
     @rule()
     def registrations_are_checked(self) -> None:
         async def check() -> None:
-            for followed in tuple(self.hub._followed.values()):
-                self.hub._spawn(self.hub._checked(followed))
+            for followed in tuple(self.feeds._followed.values()):
+                self.feeds._spawn(self.feeds._checked(followed))
 
         self.runner.run(check())
         self.settle()
@@ -231,7 +235,7 @@ class FeedSteps(RuleBasedStateMachine):
             if client.seen:
                 owed = [n for n in self.model.written if n >= client.seen[0]]
                 assert client.seen == [n for n in owed if n <= client.seen[-1]], "no event is left out"
-        assert len(self.hub._followed) == bool(self.clients) == len(self.link.wanted)
+        assert len(self.feeds._followed) == bool(self.clients) == len(self.link.wanted)
 
     def teardown(self) -> None:
         if not hasattr(self, "runner"):
@@ -243,7 +247,7 @@ class FeedSteps(RuleBasedStateMachine):
         while self.model.calls:
             self.the_store_works([(0, "answers")])
         assert not self.model.registered or not self.model.left, "the last connection ends the registration"
-        assert not self.hub._tasks and not self.hub._repairs and not self.hub._followed and not self.link.wanted
+        assert not self.feeds._tasks and not self.feeds._repairs and not self.feeds._followed and not self.link.wanted
         self.runner.close()
 
 

@@ -14,7 +14,7 @@ from tailrace.contracts.catalog import Column
 from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.live.keys.subscription import KeySubscription
-from tailrace.gateway.live.keys.watched import Followed
+from tailrace.gateway.live.keys.watched import WatchedKey
 from tailrace.gateway.live.positions import After, Fresh, Reset
 from tailrace.store.layout.row import Row
 from tailrace.store.read.reader import Held
@@ -39,9 +39,9 @@ class Client:
         self.written: list[bytes] = []
         self.room: int | None = None
         self.wire = Wire(self._write, self.written.clear, framing)
-        self.subscription = KeySubscription(parts.joining, self.wire, VIEW, [KEY], id="a")
+        self.subscription = KeySubscription(parts.keys, self.wire, VIEW, [KEY], id="a")
         self.wire.stream = self.subscription
-        self.follower = parts.hub.attach(VIEW, KEY, self.subscription)
+        self.follower = parts.keys.attach(VIEW, KEY, self.subscription)
 
     def enter(self, entry: Fresh | After | Reset, read: Held) -> None:
         """Come in, with what a read has found."""
@@ -58,7 +58,7 @@ class Client:
     def events(self) -> list[str]:
         """What has come: each row as its version, each other frame as its event."""
         found = []
-        if self.wire.socket:
+        if self.wire.framing is Framing.SOCKET:
             told = messages(b"".join(self.written))
             return [str(one["row"]["version"]) if one["type"] == "row" else one["type"] for one in told]
         body = b"".join(
@@ -82,7 +82,7 @@ class Bench:
     def __init__(self, found: Row | None = None) -> None:
         self.parts = Parts(VIEW)
         self.metrics = self.parts.metrics
-        self.followed: Followed = Client(self.parts, Framing.PLAIN).follower.followed
+        self.followed: WatchedKey = Client(self.parts, Framing.PLAIN).follower.followed
         self.followed.learn(held(found))
 
     def client(
@@ -262,8 +262,10 @@ async def test_a_web_socket_gets_the_same_frames_encoded_once_for_all() -> None:
 async def test_a_surface_without_followers_is_not_encoded() -> None:
     bench = Bench(row(5))
     client = bench.client()
-    bench.change(6)
-    assert bench.followed._sockets is None and client.events()[-1] == "6"
+    bench.followed.offer(row(6))
+    (frame,) = bench.followed._waiting
+    bench.followed.flush()
+    assert frame.message is None and client.events()[-1] == "6"
 
 
 @in_loop

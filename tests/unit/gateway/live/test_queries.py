@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from query_model import ModelClient, ModelGateway, ModelStore
 from tailrace.gateway.connection.wire import Framing
-from tailrace.gateway.live.queries.upkeep import find_lost
+from tailrace.gateway.live.queries.registry import find_lost
 
 PARTITIONS = 2
 KEYS = [b"a", b"b", b"c", b"d", b"e"]
@@ -119,7 +119,7 @@ async def quiet(gateway: ModelGateway, clients: list[ModelClient]) -> None:
     gateway.deliver()
     for _ in range(4000):
         await asyncio.sleep(0.0005)
-        await find_lost(list(gateway.queries._parts.values()), gateway.queries._matches, 0.0)
+        await find_lost(list(gateway.queries._parts.values()), gateway.queries.matches, 0.0)
         if all(client.ready for client in clients) and all(
             client.held == gateway.store.members() and client.subscription.live for client in clients
         ):

@@ -12,17 +12,22 @@ from tailrace.access.limits import Limits
 from tailrace.contracts.catalog import Column
 from tailrace.contracts.commands import Stream
 from tailrace.gateway.catalog import KnownView
-from tailrace.gateway.frames.query_frames import QueryFrames
-from tailrace.gateway.frames.update import Update
+from tailrace.gateway.frames.frame import About, Frame, place
+from tailrace.gateway.frames.surface import SSE, WS
 from tailrace.gateway.http.streams import Changes, changed
 from tailrace.gateway.live.positions import Fresh, Later, Reset
 from tailrace.gateway.live.predicates import Predicates
 from tailrace.gateway.live.queries.position import Since, query_entry
-from tailrace.gateway.live.queries.recent import Recent
+from tailrace.gateway.live.queries.recent import Recent, Update
 from tailrace.gateway.problems import Problem
 
 VIEW = KnownView("v", "4be1a27c", 2, 2, (Column("k", "bigint"),), (Column("k", "bigint"), Column("s", "string")))
-FRAMES = QueryFrames(VIEW, "5f0e61c2a9d3b417")
+ABOUT = About({"view": "v", "query": "5f0e61c2a9d3b417"}, VIEW)
+
+
+def frame(key: bytes, value: bytes | None, partition: int = 0, offset: int | None = None) -> Frame:
+    position = None if offset is None else place(VIEW.lineage, VIEW.generation, partition, offset)
+    return Frame(ABOUT, key, value, position)
 
 
 @pytest.mark.parametrize(
@@ -56,33 +61,31 @@ def test_a_position_that_can_not_be_used_is_reset_with_the_reason(text: str, rea
 
 
 def test_frames_of_both_surfaces_say_the_same() -> None:
-    assert FRAMES.event(b"7", b'{"k":7}') == b'event: row\ndata: {"k":7}\n\n'
-    assert FRAMES.event(b"7", b'{\n"k":7}') == b'event: row\ndata: {\ndata: "k":7}\n\n'
-    assert FRAMES.event(b"7", None) == b'event: gone\ndata: {"k":7}\n\n'
-    assert FRAMES.identified(FRAMES.event(b"7", None), {1: 9, 0: 3}) == (
+    assert SSE.bare(frame(b"7", b'{"k":7}')) == b'event: row\ndata: {"k":7}\n\n'
+    assert SSE.bare(frame(b"7", b'{\n"k":7}')) == b'event: row\ndata: {\ndata: "k":7}\n\n'
+    assert SSE.bare(frame(b"7", None)) == b'event: gone\ndata: {"k":7}\n\n'
+    assert SSE.together([frame(b"7", None)], b"4be1a27c.2.0-3.1-9") == (
         b'event: gone\ndata: {"k":7}\nid: 4be1a27c.2.0-3.1-9\n\n'
     )
-    assert FRAMES.message(b"7", b'{"k":7}', 1, 9)[2:] == (
+    assert WS.encode(frame(b"7", b'{"k":7}', 1, 9))[2:] == (
         b'{"type":"row","view":"v","query":"5f0e61c2a9d3b417","key":"7","position":"4be1a27c.2.1-9","row":{"k":7}}'
     )
-    assert FRAMES.message(b"7", None, 1, None)[2:] == (
-        b'{"type":"gone","view":"v","query":"5f0e61c2a9d3b417","key":"7"}'
-    )
+    assert WS.encode(frame(b"7", None, 1))[2:] == (b'{"type":"gone","view":"v","query":"5f0e61c2a9d3b417","key":"7"}')
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\xed\xa0\x80", b"\xc3"])
 def test_what_is_not_utf_8_does_not_end_the_connection_of_who_follows_a_query(bad: bytes) -> None:
     text = bad.decode(errors="replace")
-    (found,) = messages(FRAMES.message(b"k" + bad, b'{"s":"%b"}' % bad, 1, 9))
+    (found,) = messages(WS.encode(frame(b"k" + bad, b'{"s":"%b"}' % bad, 1, 9)))
     assert (found["key"], found["row"]) == ("k" + text, {"s": text})
-    (gone,) = messages(FRAMES.message(b"k" + bad, None, 1, 9))
+    (gone,) = messages(WS.encode(frame(b"k" + bad, None, 1, 9)))
     assert gone["key"] == "k" + text
     # Who reads Server-Sent Events replaces bytes of a row; the key is made JSON here.
-    assert FRAMES.event(b"k" + bad, None) == f'event: gone\ndata: {{"k":"k{text}"}}\n\n'.encode()
+    assert SSE.bare(frame(b"k" + bad, None)) == f'event: gone\ndata: {{"k":"k{text}"}}\n\n'.encode()
 
 
 def update(seq: int, key: bytes) -> Update:
-    return Update(FRAMES, seq, 0, key, b"{}", seq)
+    return Update(ABOUT, seq, key, b"{}", None)
 
 
 def test_recent_updates_are_the_newest_of_each_key_in_order_and_the_oldest_are_forgotten() -> None:
@@ -99,7 +102,11 @@ def test_recent_updates_are_the_newest_of_each_key_in_order_and_the_oldest_are_f
 
 
 def parsed(where: str | None, filter: str | None = None) -> tuple[str, str]:
-    text, predicate = asyncio.run(Predicates().parse(VIEW, where, filter))
+    predicates = Predicates()
+    text, predicate = asyncio.run(predicates.parse(where, VIEW.columns))
+    if filter is not None:
+        predicate = predicates.both(predicate, predicates.known(filter, VIEW.columns), VIEW.columns)
+        text = predicate.text
     return text, predicate.text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.gateway.live.keys.state import Standing
+from tailrace.gateway.live.keys.state import KeyState
 from tailrace.store.layout.row import Row
 from tailrace.store.read.reader import Held
 
@@ -18,8 +18,8 @@ def held(found: Row | None, offset: int | None, *, whole: bool = True) -> Held:
     return Held(found, offset, whole, -1)
 
 
-def settled(found: Row | None, offset: int) -> Standing:
-    standing = Standing()
+def settled(found: Row | None, offset: int) -> KeyState:
+    standing = KeyState()
     assert not standing.learn(held(found, offset)), "the first whole read is for the snapshot, not news"
     assert standing.settled
     return standing
@@ -55,14 +55,14 @@ def test_of_one_version_a_row_stands_above_a_tombstone() -> None:
 
 
 def test_a_row_published_before_the_snapshot_arrives_is_kept() -> None:
-    standing = Standing()
+    standing = KeyState()
     assert not standing.offer(row(7, 21)) and not standing.offer(row(6, 20))
     standing.learn(held(row(5, 10), 15))
     assert standing.row == row(7, 21) and standing.offset == 21
 
 
 def test_nothing_is_settled_by_a_partition_that_is_not_whole() -> None:
-    standing = Standing()
+    standing = KeyState()
     standing.offer(row(9, 900))
     for found in (held(None, None, whole=False), held(row(3, 3), 4, whole=False)):
         assert not standing.learn(found) and not standing.settled
@@ -106,7 +106,7 @@ class Model:
         self.stored: Row | None = None
         self.offset = -1
         self.target = -1
-        self.standing = Standing()
+        self.standing = KeyState()
         self.told: list[Row] = []
         self.published: list[Row] = []
 

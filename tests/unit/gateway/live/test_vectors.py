@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tailrace.gateway.live.keys.progress import Course
+from tailrace.gateway.live.keys.progress import PartitionProgress
 from vector_world import KEYS, VIEW, Client, World
 
 key, number = st.integers(0, len(KEYS) - 1), st.integers(0, 3)
@@ -133,7 +133,7 @@ async def test_while_the_link_is_in_doubt_frames_have_no_position() -> None:
     await world.connect(0, 6, False)
     await world.settle()
     before = world.clients[0].id
-    world.parts.hub.doubt()
+    world.parts.keys.doubt()
     await world.change(0)
     await world.flow()
     assert world.clients[0].copy == {KEYS[0]: 1} and world.clients[0].id == before
@@ -161,12 +161,12 @@ async def test_a_change_that_waits_for_the_flush_is_not_written_twice_to_who_res
     assert client.copy == {KEYS[X]: 2} and client.frames == before + 1
 
 
-def sure(course: Course) -> bool:
+def sure(course: PartitionProgress) -> bool:
     return course.sure
 
 
 def test_a_course_is_sure_again_after_a_pass_that_began_after_the_last_doubt() -> None:
-    course = Course()
+    course = PartitionProgress()
     course.hear(5)
     assert sure(course) and course.heard == 5
     note = course.note()
@@ -189,8 +189,8 @@ async def test_a_partition_that_is_being_restored_is_not_checked_by_a_pass() -> 
     await world.change(X)
     await world.flow()
     (client,) = world.clients
-    course = client.subscription._followers[KEYS[X]].followed.course
-    world.parts.hub.doubt()
+    course = client.subscription._followers[KEYS[X]].followed.progress
+    world.parts.keys.doubt()
     world.store.lose()
     await world.sweep(8)
     assert not sure(course)

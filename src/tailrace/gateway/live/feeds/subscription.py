@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import ParamSpec
 
 from tailrace.gateway.connection.close_reasons import FAULT, GONE, SLOW
 from tailrace.gateway.connection.wire import Wire
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 # Events of a page are joined into writes of about so many bytes.
 _WRITE = 32_768
 
+P = ParamSpec("P")
 _Judged = tuple[Fresh | After | Reset, Listener]
 
 
@@ -69,7 +71,7 @@ class FeedSubscription(Subscription):
         if self.followed is None:
             self.end_removed()
         else:
-            self._run(self._join(self.followed))
+            self._run(self._join, self.followed)
 
     def pause(self) -> None:
         """The client reads too slowly: read on from the store when it has caught up."""
@@ -77,7 +79,7 @@ class FeedSubscription(Subscription):
         if followed is not None and followed.has(self):
             followed.exclude(self)
             self.cursor = followed.flushed
-            self._run(self._catch_up(followed))
+            self._run(self._catch_up, followed)
 
     def resume(self) -> None:
         """The client has caught up; `_catch_up` waits for that by itself."""
@@ -97,7 +99,7 @@ class FeedSubscription(Subscription):
     def restart(self, reset: Reset) -> None:
         """Tell the client that what it holds can't be continued, and send it what is kept."""
         if self.followed is not None and not self._stopped:
-            self._run(self._again(self.followed, reset))
+            self._run(self._again, self.followed, reset)
 
     def uproot(self, reset: Reset) -> None:
         """Leave a feed that goes on elsewhere; `start` follows.
@@ -246,8 +248,8 @@ class FeedSubscription(Subscription):
         about = {"feed": entry.name, "client": self.client.decode(), "generation": entry.generation}
         return self.wire.surface.ready(self.id, about, str(followed.position(self.cursor)))
 
-    def _run(self, step: Coroutine[None, None, None]) -> None:
-        self._task = asyncio.create_task(self.guarded(step))
+    def _run(self, step: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
+        self._task = asyncio.create_task(self.guarded(step, *args, **kwargs))
 
 
 def already_followed(feed: str, client: bytes) -> Problem:

@@ -210,7 +210,7 @@ class KeySubscription(Subscription):
     def _join(self, keys: list[bytes], enter: _Enter) -> None:
         followers = [self._registry.attach(self._view, key, self, self._gathering) for key in keys]
         self._followers.update(zip(keys, followers, strict=True))
-        task = asyncio.create_task(self.guarded(self._joined(followers, enter)))
+        task = asyncio.create_task(self.guarded(self._joined, followers, enter))
         self._tasks[task] = keys
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 

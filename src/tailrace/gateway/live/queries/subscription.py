@@ -66,7 +66,7 @@ class QuerySubscription(Subscription):
     def start(self) -> None:
         """Begin to join."""
         if not self._closed:
-            self._task = asyncio.create_task(self.guarded(self._join()))
+            self._task = asyncio.create_task(self.guarded(self._join))
 
     def again(self, position: str | None, reset: Reset | None) -> None:
         """Join once more: after a reset, or from a position of its own."""
@@ -88,7 +88,7 @@ class QuerySubscription(Subscription):
         position = Position(followed.view.lineage, followed.view.generation, self.offsets)
         self._leave()
         self.position = str(position)
-        self._task = asyncio.create_task(self.guarded(self._join(ready=False)))
+        self._task = asyncio.create_task(self.guarded(self._join, ready=False))
 
     def stop(self) -> None:
         """The client is gone."""

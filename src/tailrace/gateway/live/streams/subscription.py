@@ -105,7 +105,7 @@ class StreamSubscription(Subscription):
         try:
             while self._news is not None and not self._closed:
                 stream, self._news = self._news, None
-                await self.guarded(self._become(stream))
+                await self.guarded(self._become, stream)
         finally:
             self._task = None
 
