@@ -4,13 +4,15 @@ Each server has one core; clients, publisher and Redis have the other. Contender
 carry the same rows of 150 bytes. A row counts where a client has read it; rows that were left out for a slow client
 are counted, too.
 
-tailrace    the gateway; rows are written to Redis as the materializer writes them
+tailrace    the gateway; rows are written to Redis as the materializer writes them; with --follow once more for
+            clients that all follow the query or the feed of a key, and not the key: tailrace-query, tailrace-feed
 limit       a loop in C over send(), which gets the gateway's frames ready-made
 nchan       nginx with Nchan, memory store, published to by WebSocket
 centrifugo  Centrifugo 6, memory engine, published to by HTTP batches; left out where there is no such program
 
 idle        resident memory by connection, before the first row
 delay       from the publisher to the client's read, rows at a fixed rate
+CPU µs      the server's processor time per row and client at that rate
 single      a row is published when the one before has reached everybody: one write per row and client
 saturated   64 rows of a key are under way: a server may join rows in one write
 """
@@ -35,10 +37,11 @@ from rich.table import Table
 import load_client
 import nchan
 from centrifugo import Centrifugo
-from fanout_figures import Load, ratios, summary
+from fanout_figures import FOLLOWED, KEY, QUERY, Load, costs, ratios, summary, tailrace_of
 from fanout_servers import SendLoop, Tailrace, compile_send_loop
 from fanout_trial import Times, run_trial
 from figures import tell
+from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.errors import InstallError, PartDied
 from under_load import OTHER_CORE, SERVER_CORE, SSE, WEBSOCKET, Server, allow_descriptors
@@ -56,6 +59,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--surfaces", help="some of sse,websocket (both)")
     parser.add_argument("--keys", help="over how many keys connections are spread, separated by commas (1,10)")
     parser.add_argument("--contenders", default=",".join(CONTENDERS), help=f"some of {','.join(CONTENDERS)}")
+    parser.add_argument(
+        "--follow",
+        default=KEY,
+        help=f"what clients of Tailrace follow, some of {','.join(FOLLOWED)} ({KEY}); others carry keys alone",
+    )
     parser.add_argument("--rounds", type=int, help="how often the contenders take turns (3)")
     parser.add_argument("--rate", type=int, default=50_000, help="rows that arrive per second for delays (50000)")
     parser.add_argument("--window", type=int, default=64, help="rows of a key that are under way at the limit (64)")
@@ -75,6 +83,7 @@ def run(flags: argparse.Namespace) -> int:
         allow_descriptors(max(connections))
     except InstallError as error:
         sys.exit(f"benchmarks/run fanout: {error}")
+    follow = _some(flags.follow, FOLLOWED)
     surfaces = _some(flags.surfaces or (SSE if flags.quick else ",".join(SURFACES)), SURFACES)
     loads = [
         Load(surface, count, keys)
@@ -90,19 +99,26 @@ def run(flags: argparse.Namespace) -> int:
     os.sched_setaffinity(0, {OTHER_CORE})
     with tempfile.TemporaryDirectory(prefix="tailrace-benchmark-") as directory:
         place = Path(directory)
-        redis = RedisServer(place / "redis", options=("--appendonly", "no"))
+        redis, broker = RedisServer(place / "redis", options=("--appendonly", "no")), Broker(place / "kafka")
         try:
             redis.start()
-            starts = _starts(_some(flags.contenders, CONTENDERS), flags.centrifugo, redis, place, console)
+            if QUERY in follow:
+                broker.start()
+            # Gateways are all alike, whatever is followed.
+            kafka = broker.address if QUERY in follow else None
+            names = _some(flags.contenders, CONTENDERS)
+            starts = _starts(names, follow, flags.centrifugo, redis.url, kafka, place, console)
             logs = flags.logs.absolute() if flags.logs is not None else place / "logs"
             bench = Bench(console, starts, load_client.build(place), logs, times)
             bench.measure(loads, flags.rounds or (1 if flags.quick else 3))
         finally:
+            broker.stop()
             redis.stop()
     table = bench.table()
     _print(console, table)
     rows = [{**vars(load), "contender": name, **figures} for load, of in table.items() for name, figures in of.items()]
-    tell("fanout", {**ratios(table), "contenders": list(starts), "window": flags.window, "table": rows})
+    about = {**ratios(table), **costs(table)}
+    tell("fanout", {**about, "contenders": list(starts), "window": flags.window, "table": rows})
     return 1 if bench.failed else 0
 
 
@@ -152,14 +168,23 @@ class Bench:
 
 
 def _starts(
-    names: list[str], centrifugo: Path | None, redis: RedisServer, place: Path, console: Console
+    names: list[str],
+    follow: list[str],
+    centrifugo: Path | None,
+    redis: str,
+    kafka: str | None,
+    place: Path,
+    console: Console,
 ) -> dict[str, Start]:
     """How each contender is started; what this machine lacks is said, and left out."""
     found: dict[str, Start] = {}
     for name in names:
         try:
             if name == "tailrace":
-                found[name] = lambda at, load: Tailrace(redis, at, load.keys)
+                for what in follow:
+                    found[tailrace_of(what)] = lambda at, load, what=what: Tailrace(redis, at, load.keys, what, kafka)  # type: ignore[misc]
+            elif KEY not in follow:
+                continue
             elif name == "limit":
                 loop = compile_send_loop(place)
                 found[name] = lambda at, load, loop=loop: SendLoop(loop, at, load.keys, load.surface)  # type: ignore[misc]
@@ -183,6 +208,7 @@ def _print(console: Console, table: dict[Load, dict[str, dict[str, Any]]]) -> No
         "per_core_s": "rows/core s",
         "single_per_s": "single rows/s",
         "single_per_core_s": "single rows/core s",
+        "delivery_us": "CPU µs",
         "p50_ms": "p50 ms",
         "p99_ms": "p99 ms",
         "idle_kb": "idle KB",

@@ -11,9 +11,12 @@ from typing import Any
 from load_client import Buckets
 
 GOAL_CONNECTIONS = 1000
+KEY, QUERY, FEED = "key", "query", "feed"
+FOLLOWED = (KEY, QUERY, FEED)
+OTHERS = ("centrifugo", "nchan", "limit")
 # Figures of a trial of which a table shows the median of the rounds.
 RATES = ("per_s", "per_core_s", "single_per_s", "single_per_core_s")
-FIGURES = (*RATES, "idle_kb", "client_busy")
+FINE = ("delivery_us", "idle_kb", "client_busy")
 
 
 @dataclass(frozen=True, order=True)
@@ -53,16 +56,21 @@ def merged(rounds: Iterable[Buckets]) -> Buckets:
 def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The medians of a contender's rounds, and the percentiles of all its delays together."""
     found: dict[str, Any] = {}
-    for name in FIGURES:
+    for name in (*RATES, *FINE):
         if values := [trial[name] for trial in trials if trial.get(name) is not None]:
             middle = median(values)
-            found[name] = round(middle, 2) if name in ("idle_kb", "client_busy") else round(middle)
+            found[name] = round(middle, 2) if name in FINE else round(middle)
     delays = merged(trial["delays"] for trial in trials if trial.get("delays"))
     if delays:
         found |= {"p50_ms": at_share(delays, 0.5), "p99_ms": at_share(delays, 0.99)}
     found["skipped"] = sum(trial.get("skipped", 0) for trial in trials)
     found["rounds"] = len(trials)
     return found
+
+
+def tailrace_of(follow: str) -> str:
+    """The contender's name where clients follow this: `tailrace` for a key, `tailrace-query`, `tailrace-feed`."""
+    return "tailrace" if follow == KEY else f"tailrace-{follow}"
 
 
 def ratios(table: Mapping[Load, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
@@ -74,13 +82,33 @@ def ratios(table: Mapping[Load, Mapping[str, Mapping[str, Any]]]) -> dict[str, A
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for load, servers in table.items():
         mine = servers.get("tailrace", {})
-        for other, figures in servers.items():
+        for other in OTHERS:
+            figures = servers.get(other, {})
             for figure in RATES:
-                if other != "tailrace" and mine.get(figure) and figures.get(figure):
+                if mine.get(figure) and figures.get(figure):
                     found[load.name][f"{figure}_vs_{other}"] = round(mine[figure] / figures[figure], 3)
     goal = found.get(Load("sse", GOAL_CONNECTIONS, 1).name, {})
     told: dict[str, Any] = {}
-    for other in ("centrifugo", "nchan", "limit"):
+    for other in OTHERS:
         told[f"ratio_{other}"] = goal.get(f"per_core_s_vs_{other}")
         told[f"ratio_{other}_single"] = goal.get(f"single_per_core_s_vs_{other}")
     return {**told, "ratios": dict(found)}
+
+
+def costs(table: Mapping[Load, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """The gateway's processor time per delivery of a query and of a feed, by that of a key.
+
+    By load, at the fixed rate, row by row and at the limit; and of SSE on one key that for which goals are set.
+    """
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for load, servers in table.items():
+        base = servers.get(tailrace_of(KEY), {})
+        for follow in (QUERY, FEED):
+            figures = servers.get(tailrace_of(follow), {})
+            if base.get("delivery_us") and figures.get("delivery_us"):
+                found[load.name][follow] = round(figures["delivery_us"] / base["delivery_us"], 3)
+            for rate, name in (("single_per_core_s", "single"), ("per_core_s", "saturated")):
+                if base.get(rate) and figures.get(rate):
+                    found[load.name][f"{follow}_{name}"] = round(base[rate] / figures[rate], 3)
+    goal = found.get(Load("sse", GOAL_CONNECTIONS, 1).name, {})
+    return {**{f"cost_{follow}": goal.get(follow) for follow in (QUERY, FEED)}, "costs": dict(found)}

@@ -4,71 +4,67 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
+from fanout_figures import FEED, KEY, QUERY
+from fanout_store import EVENTS, ROWS, STORES, WHERE, create_commands_topic
 from load_client import Way
-from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogView, Column
-from tailrace.contracts.record import Change
 from tailrace.dev.parts import Part
 from tailrace.dev.ports import LOOPBACK, free_port
-from tailrace.dev.redis_server import RedisServer
-from tailrace.errors import InstallError, PartDied
-from tailrace.gateway.frames.surface import chunk, message
-from tailrace.store.layout.keys import default_prefix
-from tailrace.store.layout.packed import pack
-from tailrace.store.write.writer import Applied, Parcel, Writer
+from tailrace.errors import InstallError
 from under_load import SSE, WEBSOCKET, connected, pinned, request, row, wait_answers
 
-_VIEW, _TOPIC = "rows", "fanout"
 _SEND_LOOP = Path(__file__).parent / "peers" / "send_loop.c"
+# Of a gateway that serves no queries.
+_NO_KAFKA = "none"
+# How clients ask for what they follow.
+_PATHS = {
+    KEY: f"/views/{ROWS}/{{key}}/events",
+    QUERY: f"/views/{ROWS}/events?where={quote(WHERE, safe='{}')}",
+    FEED: f"/feeds/{EVENTS}/{{key}}/events",
+}
+_SUBSCRIPTIONS: dict[str, dict[str, object]] = {
+    KEY: {"view": ROWS, "keys": ["{key}"]},
+    QUERY: {"view": ROWS, "where": WHERE},
+    FEED: {"feed": EVENTS, "client": "{key}"},
+}
 
 
 class Tailrace:
-    """The gateway; rows are written to Redis as the materializer writes them, a script call per row and partition."""
+    """The gateway, and what its clients follow; rows are written to Redis as the materializer writes them.
 
-    def __init__(self, redis: RedisServer, place: Path, keys: int) -> None:
-        self._keys = keys
+    `kafka` is where queries are asked for; None where nobody follows one.
+    """
+
+    def __init__(self, redis: str, place: Path, keys: int, follow: str, kafka: str | None) -> None:
         app = f"fanout-{place.name}"
-        column = (Column("key", "bigint"),)
-        view = CatalogView(_VIEW, _VIEW, _TOPIC, 1, 1, column, column, {})
-        catalog = Catalog(app, {_VIEW: view})
-        self._lineage = catalog.lineage(view)
-        self._writer = Writer(redis.url, default_prefix(app))
-        self._writer.put_catalog(APP_RECORD, catalog.encode())
-        self._offset = self._writer.begin(_VIEW, 0, self._lineage, -1, generation=1).offset
+        self._follow = follow
+        self._store = STORES[follow](redis, app, keys)
+        if kafka is not None:
+            create_commands_topic(kafka, app)
         self._port = free_port()
-        command = [sys.executable, "-m", "tailrace", "gateway", app, "--redis", redis.url, "--port", str(self._port)]
+        services = ["--redis", redis, "--kafka", kafka or _NO_KAFKA]
+        command = [sys.executable, "-m", "tailrace", "gateway", app, *services, "--port", str(self._port)]
         self.part = Part("gateway", pinned(command), place / "gateway.log")
         wait_answers(self.part, f"http://{LOOPBACK}:{self._port}/health/ready")
 
     def way(self, surface: str) -> Way:
-        """A key by SSE, or subscribed to on a WebSocket."""
+        """By SSE, or subscribed to on a WebSocket."""
         address = f"{LOOPBACK}:{self._port}"
         if surface == SSE:
-            return Way(address, request(f"/views/{_VIEW}/{{key}}/events", SSE), ready="event: ready")
-        first = json.dumps({"type": "subscribe", "id": "a", "view": _VIEW, "keys": ["{key}"]})
+            return Way(address, request(_PATHS[self._follow], SSE), ready="event: ready")
+        first = json.dumps({"type": "subscribe", "id": "a", **_SUBSCRIPTIONS[self._follow]})
         return Way(address, request("/ws", WEBSOCKET), ready='"type":"ready"', first=first, websocket=True)
 
     def publish(self, numbers: Sequence[int]) -> None:
-        """Write a batch per number: a batch holds a key once."""
-        parcels = []
-        at = time.time_ns()
-        for number in numbers:
-            first = self._offset + 1
-            changes = [
-                Change(b"%d" % key, row(number, key, at), 1, number, at // 1_000_000, first + key)
-                for key in range(self._keys)
-            ]
-            reached = self._offset + self._keys
-            parcels.append(Parcel(_VIEW, 0, self._lineage, self._offset, reached, pack(changes)))
-            self._offset = reached
-        for applied in self._writer.apply_all(parcels):
-            if not isinstance(applied, Applied):
-                raise PartDied(f"expected Redis to take the rows, got {applied}")
+        """Write the rows to Redis."""
+        self._store.publish(numbers)
 
     def stop(self) -> None:
         """End the gateway."""
@@ -106,10 +102,13 @@ class SendLoop:
         self.part.stop()
 
     def _frame(self, number: int, key: int, at: int) -> bytes:
+        position, body = b"4be1a27c.1.0-%d" % number, row(number, key, at)
         if self._surface == SSE:
-            return chunk(b"event: row\nid: 4be1a27c.1.0-%d\ndata: %b\n\n" % (number, row(number, key, at)))
-        position = b'"position":"4be1a27c.1.0-%d"' % number
-        return message(b'{"type":"row","view":"rows","key":"%d",%b,"row":%b}' % (key, position, row(number, key, at)))
+            text = b"event: row\nid: %b\ndata: %b\n\n" % (position, body)
+            return b"%x\r\n%b\r\n" % (len(text), text)
+        text = b'{"type":"row","view":"rows","key":"%d","position":"%b","row":%b}' % (key, position, body)
+        # A text message of 126 to 65,535 bytes.
+        return struct.pack("!BBH", 0x81, 126, len(text)) + text
 
 
 def compile_send_loop(directory: Path) -> Path:

@@ -46,7 +46,7 @@ class Trial:
         self._client.wait_connected()
         time.sleep(times.settle)
         idle = (resident_kb(self._server.part) - before) / self._connections
-        found: dict[str, Any] = {"idle_kb": idle, "delays": self._timed(times.timed)}
+        found: dict[str, Any] = {"idle_kb": idle, **self._timed(times.timed)}
         self._windowed(1, times.warm_up)
         found |= {f"single_{name}": value for name, value in self._windowed(1, times.single).items()}
         self._windowed(times.window, times.warm_up)
@@ -54,9 +54,10 @@ class Trial:
         found["skipped"] = self.skipped
         return found
 
-    def _timed(self, seconds: float) -> list[tuple[int, int]]:
-        """Rows at a fixed rate, whatever comes back."""
+    def _timed(self, seconds: float) -> dict[str, Any]:
+        """Rows at a fixed rate, whatever comes back: their delays, and the server's processor time per delivery."""
         self._client.begin(timed=True)
+        busy = cpu_seconds(self._server.part)
         pause = self._connections / self._times.rate
         began = time.monotonic()
         first = self._number
@@ -65,7 +66,9 @@ class Trial:
                 time.sleep(left)
             self._publish(1)
         self._wait_for(self._number, first)
-        return self._end().delays
+        busy = cpu_seconds(self._server.part) - busy
+        counted = self._end()
+        return {"delays": counted.delays, "delivery_us": busy * 1e6 / counted.rows if counted.rows else None}
 
     def _windowed(self, window: int, seconds: float) -> dict[str, float]:
         """Rows as fast as they arrive, so many under way at most."""
