@@ -17,7 +17,7 @@ from tailrace import __version__
 from tailrace.gateway.apidocs import documents, examples
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.health import readiness
-from tailrace.gateway.http import browser_client, feeds, follow, sockets, streams, tickets, views
+from tailrace.gateway.http import browser_client, feeds, follow, streams, tickets, views, websocket
 from tailrace.gateway.http.listings import listing_routes
 from tailrace.gateway.ingest import topics
 from tailrace.gateway.problems import answer_in_json
@@ -75,7 +75,7 @@ def application(gateway: Gateway, opened: frozenset[str] = frozenset()) -> FastA
     app.include_router(streams.router(gateway))
     app.include_router(topics.router(gateway))
     app.include_router(tickets.router(gateway))
-    app.router.routes.extend((*sockets.routes(gateway), *streams.sockets(gateway)))
+    app.router.routes.extend((*websocket.routes(gateway), *streams.sockets(gateway)))
     _add_operations(app, gateway)
     _add_docs(app)
     documents.add(app, gateway, opened)

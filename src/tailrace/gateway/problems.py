@@ -64,6 +64,12 @@ def redis_away(error: Exception) -> Problem:
     )
 
 
+def being_restored(view: str, offset: int | None, target: int | None) -> Problem:
+    """A 503: the partition is not whole; the store holds it up to `offset`, and must reach `target`."""
+    remedy = "Ask again in a moment; if it lasts, see whether the materializer runs."
+    return unavailable("being restored", remedy, view=view, offset=offset, target=target)
+
+
 def shutting_down(remedy: str = "Connect again: another gateway answers, or this one when it is back.") -> Problem:
     """A 503: the gateway takes nothing more."""
     return unavailable("shutting down", remedy)

@@ -18,7 +18,7 @@ from tailrace.gateway.connection.http import LendingProtocol
 from tailrace.gateway.connection.websocket import SocketProtocol
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.guard import Door, Guard
-from tailrace.gateway.http.paths import RawPaths
+from tailrace.gateway.paths import RawPaths
 
 _DOOR = Door()
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

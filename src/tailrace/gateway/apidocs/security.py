@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.gateway.guard.routes import Documents, Health, Operations, asked
+from tailrace.gateway.guard.routes import is_open
 
 Json = dict[str, Any]
 
@@ -49,18 +49,6 @@ def secure_servers(document: Json, cookie: str) -> None:
     document["components"]["securitySchemes"] = schemes
     for server in document["servers"].values():
         server["security"] = [{"$ref": f"#/components/securitySchemes/{name}"} for name in schemes]
-
-
-def is_open(path: str, opened: frozenset[str]) -> bool:
-    """Whether nobody asks who sends a request for this path; `opened` are what `--open` names."""
-    match asked(path):
-        case Health():
-            return True
-        case Documents():
-            return "documents" in opened
-        case Operations():
-            return "metrics" in opened
-    return False
 
 
 def _schemes(cookie: str, *, key: str) -> Json:

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from tailrace.access.identity import Identity
+from tailrace.gateway.connection.arrivals import Unread
 from tailrace.gateway.connection.close_reasons import SLOW
 from tailrace.gateway.frames.surface import SSE, WS, Surface, chunk
 
@@ -56,8 +57,7 @@ class Wire:
     """
 
     __slots__ = (
-        "_left",
-        "_since",
+        "_unread",
         "_writable",
         "abort",
         "closed",
@@ -92,7 +92,7 @@ class Wire:
         self.identity: Identity | None = None
         self.ending: Ending | None = None
         self.lost = False
-        self._since, self._left = 0.0, -1
+        self._unread: Unread | None = None
         self.closed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         # There only while the client is slow: an event takes most of a kilobyte.
         self._writable = asyncio.Event() if paused else None
@@ -116,10 +116,8 @@ class Wire:
         """For how many seconds the client has read nothing of what waits for it, as far as earlier calls tell."""
         if not self.paused or self.pending is None:
             return 0.0
-        left = self.pending()
-        if self._left < 0 or left < self._left:
-            self._since, self._left = now, left
-        return now - self._since
+        self._unread = self._unread or Unread()
+        return self._unread.stuck(self.pending(), now)
 
     def pause_writing(self) -> None:
         """The client reads too slowly: the transport holds as much as it should."""
@@ -132,7 +130,7 @@ class Wire:
     def resume_writing(self) -> None:
         """The transport has room again."""
         self.paused = False
-        self._left = -1
+        self._unread = None
         self._release()
         if self.stream is not None and not self.closed.done():
             self.stream.resume()

@@ -13,26 +13,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 
 from tailrace.access.addresses import Networks, client_address
 from tailrace.access.identity import Identity
 from tailrace.access.origins import Origins
 from tailrace.access.refused import Refused, forbidden
-from tailrace.gateway.apidocs.security import is_open
 from tailrace.gateway.budgets import LISTING, user_of
-from tailrace.gateway.connection.bodies import read_body
 from tailrace.gateway.connection.close_reasons import FORBIDDEN, NO_ROOM, TOO_MANY, UNAUTHORIZED
-from tailrace.gateway.connection.http import EXTENSION, FLUSHED, RESERVED
+from tailrace.gateway.connection.http import EXTENSION, FLUSHED, RESERVED, WRITE_BUFFER
 from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import identity_of
+from tailrace.gateway.guard.bodies import read_body
 from tailrace.gateway.guard.credentials import header, refuse_tokens_in_urls
-from tailrace.gateway.guard.headers import private, shared, weighed
 from tailrace.gateway.guard.presence import SHARE
-from tailrace.gateway.guard.routes import Asked, Documents, Events, Health, Operations, Row, Rows, asked
+from tailrace.gateway.guard.routes import Asked, Documents, Events, Health, Operations, Row, Rows, asked, is_open
 from tailrace.gateway.problems import Problem, check_keys, refusal
 
 _BODIED = ("POST", "PUT", "PATCH", "DELETE")
@@ -262,3 +261,65 @@ def _check_reserve(scope: Scope) -> None:
             remedy="Connect again later; another gateway may have room.",
             retry_after=5,
         )
+
+
+def shared(send: Send, origin: str, origins: Origins) -> Send:
+    """Let the browser hand the answer to an allowed page."""
+    given = origins.headers(origin)
+
+    async def answer(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in given.items():
+                if name == "Vary":
+                    _vary(headers, value)
+                else:
+                    headers[name] = value
+        await send(message)
+
+    return answer
+
+
+def private(send: Send) -> Send:
+    """Keep caches between gateway and client from giving one user's answer to another."""
+
+    async def answer(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            control = headers.get("cache-control", "")
+            if "no-store" not in control and "private" not in control:
+                rest = [part for part in map(str.strip, control.split(",")) if part and not _shared_only(part)]
+                headers["Cache-Control"] = ", ".join(["private", *rest])
+            _vary(headers, "Authorization", "Cookie")
+        await send(message)
+
+    return answer
+
+
+def weighed(send: Send, hold: Callable[[int], None], refuse: Callable[[Problem], Awaitable[None]]) -> Send:
+    """Have an answer counted that a client may leave unread; one that there is no room for is refused instead."""
+    refused = False
+
+    async def answer(message: Message) -> None:
+        nonlocal refused
+        if message["type"] == "http.response.start":
+            length = int(Headers(raw=message["headers"]).get("content-length", "0"))
+            if length > WRITE_BUFFER:
+                try:
+                    hold(length)
+                except Problem as problem:
+                    refused = True
+                    await refuse(problem)
+        if not refused:
+            await send(message)
+
+    return answer
+
+
+def _vary(headers: MutableHeaders, *names: str) -> None:
+    held = [part.strip() for part in headers.get("vary", "").split(",") if part.strip()]
+    headers["Vary"] = ", ".join(dict.fromkeys([*held, *names]))
+
+
+def _shared_only(directive: str) -> bool:
+    return directive.split("=")[0] in ("public", "s-maxage", "proxy-revalidate")

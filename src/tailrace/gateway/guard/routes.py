@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.gateway.http.paths import decoded
+from tailrace.gateway.paths import decoded
 
 
 @dataclass(frozen=True)
@@ -74,3 +74,15 @@ def asked(path: str) -> Asked:
         case ["topics", topic, "events"]:
             return Events(decoded(topic, "topic"))
     return Other()
+
+
+def is_open(path: str, opened: frozenset[str]) -> bool:
+    """Whether nobody asks who sends a request for this path; `opened` are what `--open` names."""
+    match asked(path):
+        case Health():
+            return True
+        case Documents():
+            return "documents" in opened
+        case Operations():
+            return "metrics" in opened
+    return False

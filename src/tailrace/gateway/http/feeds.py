@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path, Request, Response
 from tailrace.gateway.apidocs import feed_examples
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.http.event_stream import LastId, LastIdHeader, event_stream
-from tailrace.gateway.http.paths import decoded
 from tailrace.gateway.live.requests import FollowFeed
+from tailrace.gateway.paths import decoded
 
 Feed = Annotated[str, Path(description="The name of a feed.", examples=["notices"])]
 Client = Annotated[

@@ -11,9 +11,9 @@ from tailrace.gateway.apidocs import examples
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import identity_of
 from tailrace.gateway.http.event_stream import LastId, LastIdHeader, event_stream
-from tailrace.gateway.http.paths import decoded
 from tailrace.gateway.http.views import Key, View
 from tailrace.gateway.live.requests import FollowKeys, FollowQuery
+from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import Problem
 
 

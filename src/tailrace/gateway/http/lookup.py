@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from starlette.responses import Response
 
 from tailrace.contracts.position import Position
-from tailrace.gateway.catalog import KnownView
+from tailrace.errors import Unreachable
+from tailrace.gateway.catalog import Known, KnownView
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.http.at_least import WAIT, SourceRecord, TakenIn
-from tailrace.gateway.problems import Problem, redis_away, unavailable
+from tailrace.gateway.problems import Problem, being_restored, redis_away, unavailable
 from tailrace.queries import Predicate, row_decoder
 from tailrace.store.layout.row import Row
 from tailrace.store.read.reader import Held, Unavailable
@@ -93,13 +95,7 @@ def _answer(
     headers: Mapping[str, str],
 ) -> Response:
     if not held.whole:
-        raise unavailable(
-            "being restored",
-            "Ask again in a moment; if it lasts, see whether the materializer runs.",
-            view=view.name,
-            offset=held.offset,
-            target=held.target,
-        )
+        raise being_restored(view.name, held.offset, held.target)
     row = held.row
     if row is None or row.value is None or not seen(row, view, restriction):
         columns = [column.name for column in view.key]
@@ -137,3 +133,145 @@ def matches(if_none_match: str | None, tag: str) -> bool:
     if if_none_match is None:
         return False
     return if_none_match.strip() == "*" or tag.strip('"') in _TAG.findall(if_none_match)
+
+
+# How long a lookup waits where the client does not say, in seconds.
+WAIT = 10
+# Between two looks at a store that is about to reach the changelog's end.
+_SOON = 0.05
+_RECORD = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249}):(?P<partition>[0-9]{1,6}):(?P<offset>[0-9]{1,18})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class SourceRecord:
+    """A record of a topic that a view is computed from."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str, view: KnownView, named: Collection[str] | None = None) -> SourceRecord:
+        """The record that `at_least` names; raises a Problem where it names none of this view.
+
+        named: topics that the client may know of, all where None.
+        """
+        found = _RECORD.fullmatch(text)
+        if found is None or found["topic"] not in view.sources:
+            raise Problem(
+                400,
+                "unusable at_least",
+                expected=[f"{topic}:partition:offset" for topic in view.sources if named is None or topic in named]
+                or "topic:partition:offset of a topic that the view is computed from",
+                got=text[:200],
+                remedy="Take topic, partition and offset from the answer to POST /topics/{topic}/events.",
+            )
+        return cls(found["topic"], int(found["partition"]), int(found["offset"]))
+
+
+class TakenIn:
+    """Watches until a view has taken some records in, as far as one key goes; `why` says what is missing.
+
+    visible: whether the client may see a row, None where it may see any. What is hidden tells nothing: it is as if the
+    key held nothing. So is a key that holds nothing any more: its row may have been hidden.
+    named: topics that the client may know of, all where None.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        view: KnownView,
+        key: bytes,
+        records: list[SourceRecord],
+        visible: Callable[[Row], bool] | None = None,
+        named: Collection[str] | None = None,
+    ) -> None:
+        self._visible = visible
+        self._named = named
+        self._gateway = gateway
+        self._view = view
+        self._key = key
+        self._left = records
+        self._end: int | None = None
+        self.why = ""
+
+    async def read(self) -> Held | None:
+        """What the key holds, once everything is taken in; None before."""
+        view, waits = self._view, self._gateway.waits
+        held = await self._gateway.reads.held(view, self._key)
+        if self._tells(held.row):
+            self._left = [one for one in self._left if not by_version(view, held, one)]
+        if not self._left:
+            return held
+        reasons = (behind(self._gateway.known, view, one) for one in self._left)
+        if why := next(filter(None, reasons), ""):
+            self.why = why
+            return None
+        if self._end is None:
+            await self._ask_end()
+        if self._end is not None:
+            if reached(view, held, self._end - 1):
+                return held
+            self.why = f"the store has not reached offset {self._end - 1} of {view.changelog}"
+        # Nobody publishes that a partition has moved on.
+        channel = self._gateway.reader.channel(view.name, view.partition(self._key), view.lineage, self._key)
+        asyncio.get_running_loop().call_later(_SOON, waits.hear, channel)
+        return None
+
+    def problem(self, seconds: float) -> Problem:
+        """What a client is told whose wait was too short."""
+        return unavailable(
+            "not taken in yet",
+            "Ask again. A view that counts or joins tells at the end of a batch what it has taken in: see "
+            "--batch-interval; a view of the latest event by the record key tells at once.",
+            view=self._view.name,
+            at_least=[str(one) for one in self._left],
+            expected=f"the view to have taken it in within {seconds:g} s",
+            got=(self.why if self._is_open else "") or "no news of the view",
+        )
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether the client may know how far topics are."""
+        return self._named is None or (self._visible is None and all(one.topic in self._named for one in self._left))
+
+    def _tells(self, row: Row | None) -> bool:
+        if self._visible is None or row is None:
+            return True
+        return row.value is not None and self._visible(row)
+
+    async def _ask_end(self) -> None:
+        ends, view = self._gateway.ends, self._view
+        try:
+            self._end = await asyncio.to_thread(ends.end, view.changelog, view.partition(self._key))
+        except Unreachable as error:
+            self.why = str(error)
+
+
+def by_version(view: KnownView, held: Held, record: SourceRecord) -> bool:
+    """Whether the row says by itself that a record was taken in.
+
+    A row of a later version that was made of another partition says so, too: a key's records are in one partition.
+    """
+    return view.by_offset and held.whole and held.row is not None and held.row.version > record.offset
+
+
+def reached(view: KnownView, held: Held, offset: int) -> bool:
+    """Whether a read is of the build that the catalog names, and of a store that has come as far."""
+    of_build = held.generation is None or held.generation == view.generation
+    return of_build and held.whole and held.offset is not None and held.offset >= offset
+
+
+def behind(known: Known, view: KnownView, record: SourceRecord) -> str:
+    """Why a record is not known to be taken in by the end of the view's last batch; empty where it is."""
+    progress = known.progress.get(view.name)
+    if progress is None or progress.generation != view.generation:
+        return "the view has not finished a batch yet"
+    reached = progress.processed.get(record.topic, {}).get(record.partition)
+    if reached is None or reached <= record.offset:
+        at = "before the first record" if not reached else f"at offset {reached - 1}"
+        return f"the view's last batch ended {at} of {record.topic}:{record.partition}"
+    return ""

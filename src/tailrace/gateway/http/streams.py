@@ -21,7 +21,7 @@ from tailrace.gateway.budgets import user_of
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import identity_of
 from tailrace.gateway.http.event_stream import LastId, LastIdHeader, event_stream
-from tailrace.gateway.http.sockets import serve
+from tailrace.gateway.http.websocket import serve
 from tailrace.gateway.live.requests import FollowStream
 from tailrace.gateway.problems import Problem, check_keys
 

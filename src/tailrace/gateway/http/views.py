@@ -10,8 +10,8 @@ from tailrace.gateway.apidocs import examples
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import identity_of
 from tailrace.gateway.http.lookup import look_up
-from tailrace.gateway.http.paths import decoded
 from tailrace.gateway.http.waiting import ClientGone, wait_seconds, while_connected, while_valid
+from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import Problem
 
 View = Annotated[str, Path(description="The name of a view.", examples=["rating-averages"])]

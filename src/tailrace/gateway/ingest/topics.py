@@ -16,10 +16,10 @@ from tailrace.errors import RegistryError, Unreachable
 from tailrace.gateway.apidocs import examples
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import identity_of
-from tailrace.gateway.http.paths import decoded
 from tailrace.gateway.ingest.codecs import FORMATS, Kinds
 from tailrace.gateway.ingest.records import MOST, Events, NotEvents, read_events
 from tailrace.gateway.ingest.schemas import Unregistered
+from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import RETRY_AFTER, Problem, no_catalog, shutting_down, unavailable
 from tailrace.kafka.async_delivery import Full, Unwritten, Written
 from tailrace.types.avro_types import Unwritable

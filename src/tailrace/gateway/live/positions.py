@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownView
+from tailrace.store.layout.stored import Stored
 from tailrace.store.read.reader import Held
 
 
@@ -20,6 +21,13 @@ class After:
     """The client has seen everything up to this offset, and gets what is newer."""
 
     offset: int
+
+
+@dataclass(frozen=True)
+class Since:
+    """The client has seen the partitions of a view up to these offsets; -1 is nothing of one."""
+
+    offsets: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -51,21 +59,15 @@ Entry = Fresh | After | Ahead | Later | Reset
 
 
 def entry(text: str | None, view: KnownView, partition: int, stored: int, forgotten: int = -1) -> Entry:
-    """How a client that sent this position comes in, where the store holds the partition up to `stored`.
+    """How a client that sent this position comes in, if the store holds the partition up to `stored`.
 
     Up to `forgotten` it may have forgotten that what the client asks for has gone.
     """
     if not text:
         return Fresh()
-    position = Position.parse(text)
-    if position is None:
-        return unreadable(text)
-    if position.lineage != view.lineage:
-        return Reset("foreign", "the position belongs to another view or to an earlier changelog of this one")
-    if position.generation > view.generation:
-        return Later(position.generation)
-    if position.generation < view.generation:
-        return _of_another(position.generation, view)
+    position = of_view(text, view)
+    if not isinstance(position, Position):
+        return position
     # Without an offset the client is owed everything; but it may hold rows that were sent while nothing could be
     # claimed, so it has to hear of what has gone, too.
     offset = position.offsets.get(partition, -1)
@@ -76,12 +78,32 @@ def entry(text: str | None, view: KnownView, partition: int, stored: int, forgot
     return Ahead(offset) if offset > stored else After(offset)
 
 
+def of_view(text: str, view: KnownView) -> Position | Later | Reset:
+    """The position that a text names, if it is one of this build of a view."""
+    position = readable(text, view.lineage, "view")
+    if isinstance(position, Reset) or position.generation == view.generation:
+        return position
+    if position.generation > view.generation:
+        return Later(position.generation)
+    return _of_another(position.generation, view)
+
+
+def readable(text: str, lineage: str, what: str) -> Position | Reset:
+    """The position that a text names, if it is of this view or feed."""
+    position = Position.parse(text)
+    if position is None:
+        return unreadable(text)
+    if position.lineage != lineage:
+        return Reset("foreign", f"the position belongs to another {what} or to an earlier changelog of this one")
+    return position
+
+
 def entries(
     asked: Mapping[bytes, str | None], view: KnownView, held: Mapping[bytes, Held]
 ) -> dict[bytes, Fresh | After] | Ahead | Later | Reset:
-    """How a client comes in that sent a position for each key: with each key on its own, where all can.
+    """How a client comes in that sent a position for each key: with each key on its own, if all can.
 
-    Where one can't be used, all are reset; where one has to wait, all wait. `held` is what a whole store holds of each.
+    If one can't be used, all are reset; if one has to wait, all wait. `held` is what a whole store holds of each.
     """
     stored = offsets(view, held)
     judged: dict[tuple[str | None, int, int], Entry] = {}
@@ -102,6 +124,24 @@ def entries(
         else:
             found[key] = one
     return found if waits is None else waits
+
+
+def since(after: str, view: KnownView, generation: int, stored: Sequence[Stored]) -> Since | Ahead | Later | Reset:
+    """What a position is worth to a listing of a store that serves this generation, as far as `stored` says.
+
+    What has gone is known of a partition after its horizon and after its restore: compaction may have taken
+    tombstones out of the changelog before it was read.
+    """
+    served = replace(view, generation=generation)
+    seen: dict[int, int] = {}
+    for partition, one in enumerate(stored):
+        forgotten = max(one.pruned, one.target if one.target is not None else -1)
+        come = entry(after, served, partition, one.offset if one.offset is not None else -1, forgotten)
+        if isinstance(come, Ahead | Later | Reset):
+            return come
+        if isinstance(come, After):
+            seen[partition] = come.offset
+    return Since(seen)
 
 
 def offsets(view: KnownView, held: Mapping[bytes, Held]) -> dict[int, int]:

@@ -13,6 +13,7 @@ import pytest
 
 from tailrace.contracts.catalog import Catalog, CatalogFeed, CatalogTopic, CatalogView, Column
 from tailrace.gateway.apidocs import asyncapi, openapi, security
+from tailrace.gateway.guard.routes import is_open
 
 KEY = (Column("movie_id", "bigint"),)
 ROW = (Column("rating", "double"), Column("tags", "array<struct<name:string,at:timestamp>>"))
@@ -90,7 +91,7 @@ def test_every_operation_says_what_carries_a_token_unless_it_is_open() -> None:
     # Events in are sent to a path that ends as those of streams do, and a ticket is good for streams alone.
     assert document["paths"]["/topics/ratings/events"]["post"]["security"] == [{"bearer": []}]
     for path, word in (("/asyncapi.json", "documents"), ("/metrics", "metrics")):
-        assert security.is_open(path, frozenset({word})) and not security.is_open(path, frozenset())
+        assert is_open(path, frozenset({word})) and not is_open(path, frozenset())
 
 
 def test_every_reference_of_the_asyncapi_document_leads_somewhere() -> None:

@@ -16,12 +16,12 @@ from tailrace.gateway.connection.close_reasons import SHUTDOWN
 from tailrace.gateway.connection.connections import Connections
 from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.http.lookup import etag, matches
-from tailrace.gateway.http.paths import decoded
 from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.keys.reads import Reads
 from tailrace.gateway.live.keys.registry import KeyRegistry
 from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.timing import Timing
 from tailrace.store.layout.row import Row

@@ -13,8 +13,7 @@ from tailrace.contracts.catalog import Column
 from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.http.listings.page import Place
 from tailrace.gateway.http.listings.scan import Found, Moved, choose, scan
-from tailrace.gateway.http.listings.since import Since, since
-from tailrace.gateway.live.positions import Ahead, Later, Reset
+from tailrace.gateway.live.positions import Ahead, Later, Reset, Since, since
 from tailrace.store.layout.row import Row
 from tailrace.store.layout.stored import Stored
 from tailrace.store.read.scanning import Batch

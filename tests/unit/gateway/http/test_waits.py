@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.contracts.catalog import Column, Progress
 from tailrace.gateway.catalog import Known, KnownView
-from tailrace.gateway.http.at_least import SourceRecord, behind, by_version, reached
+from tailrace.gateway.http.lookup import SourceRecord, behind, by_version, reached
 from tailrace.gateway.http.waiting import ClientGone, wait_seconds, while_connected
 from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.waits import Waits

@@ -15,9 +15,9 @@ from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.frames.frame import About, Frame, place
 from tailrace.gateway.frames.surface import SSE, WS
 from tailrace.gateway.http.streams import Changes, changed
-from tailrace.gateway.live.positions import Fresh, Later, Reset
+from tailrace.gateway.live.positions import Fresh, Later, Reset, Since
 from tailrace.gateway.live.predicates import Predicates
-from tailrace.gateway.live.queries.position import Since, query_entry
+from tailrace.gateway.live.queries.position import query_entry
 from tailrace.gateway.live.queries.recent import Recent, Update
 from tailrace.gateway.problems import Problem
 

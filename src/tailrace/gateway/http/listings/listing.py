@@ -22,10 +22,9 @@ from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.http.listings.by_key import asked_keys, pick
 from tailrace.gateway.http.listings.page import Place, key_number
 from tailrace.gateway.http.listings.scan import Found, Matches, Moved, scan
-from tailrace.gateway.http.listings.since import Since, since
 from tailrace.gateway.http.lookup import matches as matches_tag
-from tailrace.gateway.live.positions import Ahead, Later, Reset, too_far_ahead
-from tailrace.gateway.problems import Problem, redis_away, unavailable
+from tailrace.gateway.live.positions import Ahead, Later, Reset, Since, since, too_far_ahead
+from tailrace.gateway.problems import Problem, being_restored, redis_away, unavailable
 from tailrace.queries import Predicate, row_decoder
 from tailrace.store.layout.stored import Stored
 from tailrace.store.read.reader import Unavailable
@@ -94,12 +93,12 @@ async def list_rows(gateway: Gateway, view: KnownView, asked: Asked, if_none_mat
                     found = await scan(gateway.scanning, view, place, asked.limit, _matches(view, predicates))
             except Moved as moved:
                 if not moved.stored.whole:
-                    raise _restored(view, moved.stored) from None
+                    raise being_restored(view.name, moved.stored.offset, moved.stored.target) from None
                 if asked.page is None:
                     continue
                 if _generation(moved.stored, place.generation) != place.generation:
                     raise _outdated(view) from None
-                raise _restored(view, moved.stored) from None
+                raise being_restored(view.name, moved.stored.offset, moved.stored.target) from None
             if reset is not None:
                 gateway.metrics.reset(reset.reason)
             following = found.place.encode(bound, await gateway.page_keys.current()) if found.place else None
@@ -174,7 +173,7 @@ async def _standing(gateway: Gateway, view: KnownView) -> _Standing:
     stored = await gateway.reader.stored([(view.name, number, view.lineage) for number in range(view.partitions)])
     for one in stored:
         if not one.whole:
-            raise _restored(view, one)
+            raise being_restored(view.name, one.offset, one.target)
     generations = {_generation(one, view.generation) for one in stored}
     if len(generations) > 1:
         raise _handed_over(view)
@@ -226,16 +225,6 @@ def _body(
 
 def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _restored(view: KnownView, stored: Stored) -> Problem:
-    return unavailable(
-        "being restored",
-        "Ask again in a moment; if it lasts, see whether the materializer runs.",
-        view=view.name,
-        offset=stored.offset,
-        target=stored.target,
-    )
 
 
 def _handed_over(view: KnownView) -> Problem:

@@ -11,10 +11,10 @@ from tailrace.gateway.apidocs import examples
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import identity_of
 from tailrace.gateway.http.listings.listing import LIMIT, MOST, Asked, list_rows
-from tailrace.gateway.http.paths import decoded
 from tailrace.gateway.http.views import View
 from tailrace.gateway.http.waiting import ClientGone, while_connected, while_valid
 from tailrace.gateway.live.requests import FollowQuery
+from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import Problem
 
 

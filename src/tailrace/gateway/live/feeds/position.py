@@ -6,9 +6,8 @@ get an event again, or be told that they have missed any, because a definition h
 
 from __future__ import annotations
 
-from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownFeed
-from tailrace.gateway.live.positions import After, Ahead, Fresh, Reset
+from tailrace.gateway.live.positions import After, Ahead, Fresh, Reset, readable
 from tailrace.store.read.listening import Listener
 
 
@@ -19,11 +18,9 @@ def feed_entry(text: str | None, feed: KnownFeed, partition: int, listener: List
     """
     if not text:
         return Fresh()
-    position = Position.parse(text)
-    if position is None:
-        return Reset("unreadable", "expected the id of an earlier frame as the position, got something else")
-    if position.lineage != feed.lineage:
-        return Reset("foreign", "the position belongs to another feed or to an earlier changelog of this one")
+    position = readable(text, feed.lineage, "feed")
+    if isinstance(position, Reset):
+        return position
     if position.offsets and partition not in position.offsets:
         return Reset("missed", f"the position is from before the feed had {feed.entry.partitions} partitions")
     offset = position.offsets.get(partition, -1)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownView
-from tailrace.gateway.live.positions import Fresh, Later, Reset, unreadable
+from tailrace.gateway.live.positions import Fresh, Later, Reset, Since, of_view, readable
 from tailrace.store.read import matches
 
 # The generation of a position that asks for everything: no build has it.
@@ -22,13 +19,6 @@ _WHY = {
 }
 
 
-@dataclass(frozen=True)
-class Since:
-    """The client has seen everything up to these offsets, one for each partition of the view."""
-
-    offsets: Mapping[int, int]
-
-
 def query_entry(text: str | None, view: KnownView) -> Fresh | Since | Later | Reset:
     """How a client that sent this position comes in.
 
@@ -36,18 +26,12 @@ def query_entry(text: str | None, view: KnownView) -> Fresh | Since | Later | Re
     """
     if not text:
         return Fresh()
-    position = Position.parse(text)
-    if position is None:
-        return unreadable(text)
-    if position.lineage != view.lineage:
-        return Reset("foreign", "the position belongs to another view or to an earlier changelog of this one")
-    if position.generation == NO_BUILD:
+    begun = readable(text, view.lineage, "view")
+    if isinstance(begun, Position) and begun.generation == NO_BUILD:
         return Reset("query", "the connection ended before everything had been sent")
-    if position.generation > view.generation:
-        return Later(position.generation)
-    if position.generation < view.generation:
-        got, expected = position.generation, view.generation
-        return Reset("generation", f"the position is of generation {got}, the view of {expected}")
+    position = of_view(text, view)
+    if not isinstance(position, Position):
+        return position
     if any(partition >= view.partitions for partition in position.offsets):
         return Reset("foreign", f"the position names a partition that the view does not have: it has {view.partitions}")
     return Since({number: position.offsets.get(number, -1) for number in range(view.partitions)})

@@ -18,8 +18,8 @@ from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.frames.frame import Frame, place
-from tailrace.gateway.live.positions import Fresh, Later, Reset, too_far_ahead
-from tailrace.gateway.live.queries.position import NO_BUILD, Since, query_entry, refused
+from tailrace.gateway.live.positions import Fresh, Later, Reset, Since, too_far_ahead
+from tailrace.gateway.live.queries.position import NO_BUILD, query_entry, refused
 from tailrace.gateway.live.queries.registry import QueryRegistry
 from tailrace.gateway.live.queries.watched import WatchedQuery
 from tailrace.gateway.live.subscription import Behind, Subscription
