@@ -94,7 +94,6 @@ class Budgets:
         self.unread.release(holder)
 
     def left(self, subscription: object) -> None:
-        """A subscription has ended."""
         self.followed.release(subscription)
         self.queries.release(subscription)
 

@@ -51,7 +51,6 @@ class KnownView:
 
     @classmethod
     def of(cls, catalog: Catalog, view: CatalogView) -> KnownView:
-        """A view of the catalog."""
         key = {column.name for column in view.key}
         return cls(
             name=view.name,
@@ -94,7 +93,6 @@ class KnownFeed:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return self.entry.name
 
     def partition(self, client: bytes) -> int:

@@ -115,11 +115,9 @@ class Metrics:
         Gauge(f"tailrace_gateway_{name}", meaning, registry=self.registry).set_function(count)
 
     def opened(self, surface: str) -> None:
-        """Count a connection."""
         self._connections[surface].inc()
 
     def closed(self, surface: str, reason: str) -> None:
-        """Count the end of a connection."""
         self._connections[surface].dec()
         self._closed.labels(surface, reason).inc()
 
@@ -134,11 +132,9 @@ class Metrics:
         volume.inc(size)
 
     def conflated(self, rows: int) -> None:
-        """Count rows that a slow client was spared."""
         self._conflated.inc(rows)
 
     def reset(self, reason: str) -> None:
-        """Count a reset."""
         self._resets.labels(reason).inc()
 
     def set_aside(self, what: str) -> None:
@@ -146,11 +142,9 @@ class Metrics:
         self._set_aside.labels(what).inc()
 
     def refused(self, status: int) -> None:
-        """Count a request that access or a limit has refused."""
         self._refused.labels(str(status)).inc()
 
     def limited(self, limit: str) -> None:
-        """Count what a limit has refused or ended."""
         self._limited.labels(limit).inc()
 
     def used(self, limit: str, count: Callable[[], float]) -> None:
@@ -158,15 +152,12 @@ class Metrics:
         self._used.labels(limit).set_function(count)
 
     def lookup(self, status: int) -> None:
-        """Count a lookup."""
         self._lookups.labels(str(status)).inc()
 
     def listing(self, status: int) -> None:
-        """Count a page of a listing."""
         self._listings.labels(str(status)).inc()
 
     def events_in(self, written: int, unwritten: int) -> None:
-        """Count events that clients sent."""
         for count, number in zip(self._events_in, (written, unwritten), strict=True):
             count.inc(number)
 
@@ -175,7 +166,6 @@ class Metrics:
         self._store.found = found
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
         return generate_latest(self.registry)
 
 
@@ -194,7 +184,6 @@ class _StoreCollector(Collector):
         self.found: Mapping[tuple[str, int], Stored] = {}
 
     def collect(self) -> Iterator[Metric]:
-        """The samples of this moment."""
         inputs = CounterMetricFamily("tailrace_inputs", "Records that the pipeline has read.", labels=["view"])
         skipped = CounterMetricFamily(
             "tailrace_skipped", "Records that the pipeline could not use, and skipped.", labels=["view", "reason"]

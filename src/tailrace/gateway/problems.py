@@ -31,7 +31,6 @@ class Problem(Exception):
         self.body = {"error": error, **fields}
 
     def response(self) -> Response:
-        """The answer."""
         return JSONResponse(self.body, self.status, self.headers)
 
 

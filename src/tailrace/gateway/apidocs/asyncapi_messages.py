@@ -8,7 +8,6 @@ Json = dict[str, Any]
 
 
 def text(description: str | None = None) -> Json:
-    """The JSON schema of a text."""
     return {"type": "string"} if description is None else {"type": "string", "description": description}
 
 

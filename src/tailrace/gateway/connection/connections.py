@@ -44,7 +44,6 @@ class Connections:
             wire.finish(SHUTDOWN)
 
     def close(self, wire: Wire) -> None:
-        """Forget a connection."""
         for slot in self._wires:
             if wire in slot:
                 slot.remove(wire)
@@ -53,7 +52,6 @@ class Connections:
             self._empty.set()
 
     def wires(self) -> list[Wire]:
-        """Every connection that is open now."""
         return [wire for slot in self._wires for wire in slot]
 
     async def run_keep_alive(self) -> None:

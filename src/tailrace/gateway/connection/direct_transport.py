@@ -56,7 +56,6 @@ class Lane(asyncio.Transport):
         self._look()
 
     def writelines(self, list_of_data: Iterable[Data]) -> None:
-        """Write all of them."""
         self.write(b"".join(list_of_data))
 
     def shut(self) -> None:
@@ -70,7 +69,6 @@ class Lane(asyncio.Transport):
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
         self.shut()
         self._transport.abort()
 
@@ -81,43 +79,33 @@ class Lane(asyncio.Transport):
             Lane.changes += 1
 
     def is_closing(self) -> bool:
-        """As the transport."""
         return self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As the transport."""
         return self._transport.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
-        """As the transport."""
         return self._transport.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """As the transport."""
         self._transport.set_write_buffer_limits(high, low)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """As the transport."""
         return self._transport.get_protocol()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """As the transport."""
         self._transport.set_protocol(protocol)
 
     def is_reading(self) -> bool:
-        """As the transport."""
         return self._transport.is_reading()
 
     def pause_reading(self) -> None:
-        """As the transport."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """As the transport."""
         self._transport.resume_reading()
 
     def can_write_eof(self) -> bool:
-        """As the transport."""
         return self._transport.can_write_eof()
 
     def write_eof(self) -> None:

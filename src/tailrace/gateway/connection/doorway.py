@@ -29,8 +29,7 @@ class Guest(Protocol):
     def overdue(self) -> None:
         """Its request has not come in time."""
 
-    def abort(self) -> None:
-        """End it at once."""
+    def abort(self) -> None: ...
 
     def unread(self) -> int:
         """How many bytes wait for it to read them."""
@@ -82,7 +81,6 @@ class Doorway:
         self._arrivals.expect(guest, asyncio.get_running_loop().time() + seconds)
 
     def served(self, guest: Guest) -> None:
-        """Its request has come."""
         self._arrivals.forget(guest)
 
     def late(self) -> None:
@@ -98,7 +96,6 @@ class Doorway:
         self._unread.setdefault(guest, Unread())
 
     def read(self, guest: Guest) -> None:
-        """The client has read it."""
         self._unread.pop(guest, None)
 
     async def run(self) -> None:

@@ -79,7 +79,6 @@ class LendingProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def abort(self) -> None:
-        """End the connection at once."""
         self.transport.abort()
 
     def unread(self) -> int:
@@ -225,7 +224,6 @@ class LendingProtocol(HttpToolsProtocol):
             self._doorway.expect(self, timing.idle if self._whole else timing.request)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the stream, too."""
         self.lane.shut()
         super().connection_lost(exc)
         self.connection_gone(exc)
@@ -233,7 +231,6 @@ class LendingProtocol(HttpToolsProtocol):
         self._doorway.leave(self)
 
     def pause_writing(self) -> None:
-        """Tell the stream, too."""
         super().pause_writing()
         if self.wire is not None:
             self.wire.pause_writing()
@@ -241,7 +238,6 @@ class LendingProtocol(HttpToolsProtocol):
             self._doorway.hold(self)
 
     def resume_writing(self) -> None:
-        """Tell the stream, too."""
         super().resume_writing()
         if self.wire is not None:
             self.wire.resume_writing()

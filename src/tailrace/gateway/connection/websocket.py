@@ -192,19 +192,16 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the session, too."""
         self.lane.shut()
         super().connection_lost(exc)
         self._lose(exc)
 
     def pause_writing(self) -> None:
-        """Tell the session, too."""
         super().pause_writing()
         if self.wire is not None:
             self.wire.pause_writing()
 
     def resume_writing(self) -> None:
-        """Tell the session, too."""
         super().resume_writing()
         if self.wire is not None:
             self.wire.resume_writing()

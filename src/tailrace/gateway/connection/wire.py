@@ -26,7 +26,6 @@ class Framing(Enum):
 
     @property
     def surface(self) -> Surface:
-        """How frames are encoded."""
         return WS if self is Framing.SOCKET else SSE
 
     def wrap(self, frames: bytes) -> bytes:
@@ -99,7 +98,6 @@ class Wire:
 
     @property
     def surface(self) -> Surface:
-        """How frames are encoded for this connection."""
         return self.framing.surface
 
     def send(self, frames: bytes) -> None:

@@ -63,5 +63,4 @@ def place(lineage: str, generation: int, partition: int, offset: int) -> bytes:
 
 
 def to_json(value: object) -> bytes:
-    """Compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

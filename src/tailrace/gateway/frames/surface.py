@@ -126,7 +126,6 @@ WS = WebSocketMessages()
 
 
 def event(kind: str, data: bytes, position: bytes | None = None) -> bytes:
-    """One Server-Sent Event."""
     if position is None:
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
     return b"event: %b\nid: %b\ndata: %b\n\n" % (kind.encode(), position, data)

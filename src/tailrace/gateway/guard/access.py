@@ -137,8 +137,7 @@ class Access:
         """Whether a client that follows this sees other rows by another token."""
         return False
 
-    async def close(self) -> None:
-        """Close the connections."""
+    async def close(self) -> None: ...
 
 
 def identity_of(scope: Scope) -> Identity | None:

@@ -55,7 +55,6 @@ class Presence:
 
     @property
     def total(self) -> int:
-        """How many connections there are."""
         return len(self._of) + self._entering
 
     def enter(self, user: str, share: int = 1) -> None:
@@ -100,7 +99,6 @@ class Presence:
         self._less(user)
 
     def leave(self, wire: Wire) -> None:
-        """Count a connection no more."""
         held = self._of.pop(wire, None)
         if held is not None:
             self._less(held.user)
@@ -163,7 +161,6 @@ class Revoking:
         self._told.set()
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._store.close()
 
     async def run(self) -> None:

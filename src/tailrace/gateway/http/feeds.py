@@ -24,7 +24,6 @@ Client = Annotated[
 
 
 def router(gateway: Gateway) -> APIRouter:
-    """The routes of feeds."""
     routes = APIRouter(tags=["feeds"])
 
     @routes.get(

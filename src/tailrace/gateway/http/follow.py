@@ -18,7 +18,6 @@ from tailrace.gateway.problems import Problem
 
 
 def router(gateway: Gateway) -> APIRouter:
-    """The routes of streams of rows."""
     routes = APIRouter(tags=["views"])
 
     @routes.get(

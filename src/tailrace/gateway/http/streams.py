@@ -82,7 +82,6 @@ def sockets(gateway: Gateway) -> list[BaseRoute]:
 
 
 def router(gateway: Gateway) -> APIRouter:
-    """The routes of streams."""
     routes = APIRouter(tags=["streams"], responses=examples.STREAMS)
     directory = gateway.directory
 

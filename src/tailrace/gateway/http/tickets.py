@@ -14,7 +14,6 @@ from tailrace.gateway.problems import refusal
 
 
 def router(gateway: Gateway) -> APIRouter:
-    """The route of tickets."""
     routes = APIRouter(tags=["access"])
 
     @routes.post(

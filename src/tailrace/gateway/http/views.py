@@ -26,7 +26,6 @@ Key = Annotated[
 
 
 def router(gateway: Gateway) -> APIRouter:
-    """The routes of views."""
     routes = APIRouter(tags=["views"])
 
     @routes.get(

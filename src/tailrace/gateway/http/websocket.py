@@ -130,7 +130,6 @@ class Session:
         self.wire.send(message)
 
     def pause(self) -> None:
-        """The client reads too slowly."""
         for subscription in tuple(self.subscriptions.values()):
             subscription.pause()
 
@@ -268,7 +267,6 @@ _GONE = (ClientDisconnected, WebSocketDisconnect)
 
 
 def routes(gateway: Gateway) -> list[BaseRoute]:
-    """The routes of WebSockets."""
 
     async def endpoint(websocket: WebSocket) -> None:
         await serve(gateway, websocket)

@@ -47,11 +47,9 @@ class JsonKind:
 
     @property
     def names(self) -> Collection[str]:
-        """The fields."""
         return [name for name, _ in self.type.fields]
 
     def encode(self, span: Span, where: str, wrong: list[Mismatch]) -> bytes:
-        """The text."""
         wrong.extend(mismatches(_without(span.value, self.beside), self.type, where))
         return span.text.encode()
 
@@ -69,7 +67,6 @@ class PlainKind:
         return self.format in ("string", "bytes")
 
     def encode(self, span: Span, where: str, wrong: list[Mismatch]) -> bytes:
-        """The bytes."""
         value = span.value
         found = list(mismatches(value, read(TYPES[self.format]), where))
         if not found and self.format == "string" and not is_text(value):

@@ -33,7 +33,6 @@ _MUCH = 16 * 1024
 
 
 def router(gateway: Gateway) -> APIRouter:
-    """The routes of topics."""
     routes = APIRouter(tags=["topics"])
 
     @routes.post(

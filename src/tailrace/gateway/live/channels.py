@@ -18,11 +18,9 @@ class Link(Protocol):
     def up(self) -> bool:
         """Whether every message of every wanted channel comes through."""
 
-    def join(self, channel: bytes) -> None:
-        """Want a channel."""
+    def join(self, channel: bytes) -> None: ...
 
-    def leave(self, channel: bytes) -> None:
-        """Want it no longer."""
+    def leave(self, channel: bytes) -> None: ...
 
     async def joined(self, channel: bytes) -> None:
         """Wait until its messages come."""

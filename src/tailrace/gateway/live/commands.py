@@ -20,8 +20,7 @@ class RecordWriter(Protocol):
     async def put(self, key: str, value: bytes | None) -> None:
         """Write a record, and return when the brokers have it; raises Unreachable or TopicError."""
 
-    async def close(self) -> None:
-        """Write nothing more."""
+    async def close(self) -> None: ...
 
 
 class CommandWriter:

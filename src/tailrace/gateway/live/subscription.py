@@ -65,7 +65,6 @@ class Subscription(ABC):
 
     @property
     def size(self) -> int:
-        """How many keys it follows now."""
         return 0
 
     @property
@@ -75,7 +74,6 @@ class Subscription(ABC):
 
     @property
     def owner(self) -> Owner:
-        """What it belongs to."""
         return cast(Owner, self.wire.stream) if self.wire.stream is not None else self.outer or self
 
     @abstractmethod

@@ -22,8 +22,7 @@ class Watched(Protocol):
     def flush(self) -> None:
         """Write what has changed since the last flush to every live follower."""
 
-    def wires(self) -> Iterable[Wire]:
-        """The connections of all followers."""
+    def wires(self) -> Iterable[Wire]: ...
 
 
 class Gatherer(Protocol):

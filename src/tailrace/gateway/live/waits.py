@@ -36,7 +36,6 @@ class Awaited:
         return self._signal
 
     def wake(self) -> None:
-        """Let all that wait read again."""
         signal, self._signal = self._signal, asyncio.Event()
         signal.set()
 

@@ -19,7 +19,6 @@ from tailrace.gateway.problems import Problem
 
 
 def router(gateway: Gateway) -> APIRouter:
-    """The routes of listings."""
     routes = APIRouter(tags=["views"])
 
     @routes.get(

@@ -98,7 +98,6 @@ def digest(key: bytes) -> bytes:
 
 
 def digests(keys: Iterable[bytes]) -> frozenset[bytes]:
-    """The digests of some keys."""
     return frozenset(digest(key) for key in keys)
 
 

@@ -34,11 +34,9 @@ _PAGE_BYTES = 262_144
 class FeedSource(Protocol):
     """Where clients are registered and events are read: `tailrace.store.read.listening.Listening`."""
 
-    async def listen(self, place: FeedPlace, client: bytes) -> Listener:
-        """Register a client, or refresh its registration."""
+    async def listen(self, place: FeedPlace, client: bytes) -> Listener: ...
 
-    async def leave(self, place: FeedPlace, client: bytes) -> Listener:
-        """End a registration."""
+    async def leave(self, place: FeedPlace, client: bytes) -> Listener: ...
 
     async def events(self, place: FeedPlace, client: bytes, after: int, count: int = PAGE) -> Page | None:
         """The next events after an offset; None if the client must register first."""
@@ -59,8 +57,7 @@ class FeedFollower(Protocol):
     def uproot(self, reset: Reset) -> None:
         """Leave a feed that goes on elsewhere; `start` follows."""
 
-    def start(self) -> None:
-        """Begin to join."""
+    def start(self) -> None: ...
 
     def end_removed(self) -> None:
         """End: the feed is not declared any more."""
@@ -110,7 +107,6 @@ class WatchedFeed:
         self._about = About({"feed": feed.name, "client": self.client.decode()})
 
     def wires(self) -> Iterable[Wire]:
-        """The connections of all followers."""
         return (follower.wire for follower in self.followers)
 
     def attach(self, follower: FeedFollower) -> None:
@@ -119,13 +115,11 @@ class WatchedFeed:
         self._late.add(follower)
 
     def detach(self, follower: FeedFollower) -> None:
-        """Forget a follower."""
         self.exclude(follower)
         self.followers.discard(follower)
         self._late.discard(follower)
 
     def receive(self, data: bytes) -> None:
-        """Take in a published event."""
         message = heard(data)
         if self.offer(message):
             self._tick.heard(message.event.timestamp)
@@ -165,11 +159,9 @@ class WatchedFeed:
         return True
 
     def has(self, follower: FeedFollower) -> bool:
-        """Whether a follower is live."""
         return follower in self._fanout
 
     def exclude(self, follower: FeedFollower) -> None:
-        """Write a follower nothing more."""
         if self._fanout.exclude(follower):
             self._late.add(follower)
             if not self._fanout:

@@ -62,7 +62,6 @@ class KeyRegistry:
         return follower
 
     def detach(self, follower: Follower) -> None:
-        """Follow no longer."""
         followed = follower.followed
         if follower not in followed.followers:
             return
@@ -84,7 +83,6 @@ class KeyRegistry:
             progress.doubt()
 
     def followed(self) -> Iterator[WatchedKey]:
-        """Every key that has a follower now."""
         return iter(tuple(self._followed.values()))
 
     def rebuild(self, views: set[str]) -> None:

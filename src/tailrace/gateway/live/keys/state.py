@@ -26,7 +26,6 @@ class KeyState:
 
     @property
     def present(self) -> bool:
-        """Whether the key holds a row."""
         return self.row is not None and self.row.value is not None
 
     def offer(self, row: Row) -> bool:

@@ -85,7 +85,6 @@ class KeySubscription(Subscription):
 
     @property
     def keys(self) -> list[bytes]:
-        """The keys that are followed now."""
         return list(self._asked)
 
     @property
@@ -196,7 +195,6 @@ class KeySubscription(Subscription):
             follower.followed.silence(follower)
 
     def close(self) -> None:
-        """Leave every key."""
         self.live = False
         for task in self._tasks:
             task.cancel()
@@ -402,11 +400,9 @@ class Gathering:
             self.add(follower.followed.encoded(follower.followed.newest(), follower))
 
     def forget(self, follower: Follower) -> None:
-        """A key is followed no longer."""
         self._missed.pop(follower, None)
 
     def clear(self) -> None:
-        """Write nothing more."""
         self._pending.clear()
         self._missed.clear()
 

@@ -44,8 +44,7 @@ class Following(Protocol):
     def rebuild(self) -> None:
         """Leave, to be started again: the view was rebuilt or removed."""
 
-    def start(self) -> None:
-        """Begin to join."""
+    def start(self) -> None: ...
 
 
 class Follower:
@@ -107,7 +106,6 @@ class WatchedKey:
         self._flushed = 0
 
     def wires(self) -> Iterable[Wire]:
-        """The connections of all followers."""
         return (follower.wire for follower in self.followers)
 
     def serves(self, held: Held) -> bool:
@@ -115,7 +113,6 @@ class WatchedKey:
         return held.generation is None or held.generation == self.view.generation
 
     def receive(self, data: bytes) -> None:
-        """Take in a published row."""
         row = unpack(data)
         if self.offer(row):
             self._tick.heard(row.timestamp)
@@ -181,7 +178,6 @@ class WatchedKey:
             self._include(follower)
 
     def silence(self, follower: Follower) -> None:
-        """Write a follower nothing more."""
         self._exclude(follower)
         follower.live = False
 

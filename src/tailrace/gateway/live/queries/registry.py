@@ -228,7 +228,6 @@ class QueryRegistry:
         return Command(command, Stream(stream, followed.view.name, None, followed.text, True, expires))
 
     def followed(self) -> list[WatchedQuery]:
-        """Every query that is followed here."""
         return [held.followed for held in self._held.values()]
 
 

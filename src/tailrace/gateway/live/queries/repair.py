@@ -62,7 +62,6 @@ class QueryPartition:
         return self.followed.courses[self.partition]
 
     def receive(self, data: bytes) -> None:
-        """Take in a published message."""
         self.deliver(unpack_message(data))
 
     def missed(self) -> None:
@@ -70,7 +69,6 @@ class QueryPartition:
         self.read()
 
     def deliver(self, message: Message) -> None:
-        """Take in a message."""
         if self._task is None:
             if not self.followed.take(self.partition, message):
                 self.read()
@@ -90,7 +88,6 @@ class QueryPartition:
             self._again.set()
 
     def close(self) -> None:
-        """Read nothing more."""
         if self._task is not None:
             self._task.cancel()
 

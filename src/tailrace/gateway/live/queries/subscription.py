@@ -64,12 +64,10 @@ class QuerySubscription(Subscription):
         self._closed = False
 
     def start(self) -> None:
-        """Begin to join."""
         if not self._closed:
             self._task = asyncio.create_task(self.guarded(self._join))
 
     def again(self, position: str | None, reset: Reset | None) -> None:
-        """Join once more: after a reset, or from a position of its own."""
         self._leave()
         self.position, self.reset, self.begun = position, reset, False
         self.start()
@@ -80,7 +78,6 @@ class QuerySubscription(Subscription):
             self.followed.pause(self)
 
     def resume(self) -> None:
-        """The client has caught up."""
         followed = self.followed
         if not self.live or followed is None or followed.resume(self):
             return
@@ -91,7 +88,6 @@ class QuerySubscription(Subscription):
         self._task = asyncio.create_task(self.guarded(self._join, ready=False))
 
     def stop(self) -> None:
-        """The client is gone."""
         if self._task is not None:
             self._task.cancel()
         if self.followed is not None:
@@ -99,7 +95,6 @@ class QuerySubscription(Subscription):
         self.live = False
 
     def close(self) -> None:
-        """Leave, and leave nothing behind."""
         self._closed = True
         self._leave()
 

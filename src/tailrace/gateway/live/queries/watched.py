@@ -44,8 +44,7 @@ class QueryFollower(Protocol):
     position: str | None
     reset: Reset | None
 
-    def again(self, position: str | None, reset: Reset | None) -> None:
-        """Join once more: after a reset, or from a position of its own."""
+    def again(self, position: str | None, reset: Reset | None) -> None: ...
 
 
 class WatchedQuery:
@@ -85,7 +84,6 @@ class WatchedQuery:
         self._waiters: list[asyncio.Future[None]] = []
 
     def wires(self) -> Iterable[Wire]:
-        """The connections of all followers."""
         return (follower.wire for follower in self.followers)
 
     @property
@@ -199,12 +197,10 @@ class WatchedQuery:
         return True
 
     def leave(self, follower: QueryFollower) -> None:
-        """Forget a client."""
         self.followers.discard(follower)
         self.silence(follower)
 
     def silence(self, follower: QueryFollower) -> None:
-        """Write a client nothing more."""
         self._fanout.exclude(follower)
         self._keep_up(follower)
 

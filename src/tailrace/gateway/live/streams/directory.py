@@ -38,8 +38,7 @@ class CommandsTopic(Protocol):
     def read_whole(self) -> dict[str, bytes]:
         """The newest value per stream."""
 
-    def close(self) -> None:
-        """Close the reader."""
+    def close(self) -> None: ...
 
 
 class StreamDirectory:
@@ -109,7 +108,6 @@ class StreamDirectory:
         raise unavailable("busy stream", "Ask again: others were changing the stream at the same time.", stream=id)
 
     async def end(self, id: str) -> None:
-        """End a stream."""
         for _ in range(_ATTEMPTS):
             kept = await self._found(id)
             await self._commands.end(id)
