@@ -10,7 +10,7 @@ from tailrace.access.configuration import read_limits, read_tokens
 from tailrace.access.origins import read_origins
 from tailrace.errors import SettingError
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.guard.guard import Door
+from tailrace.gateway.guard.guard import FrontDoor
 from tailrace.gateway.guard.token_access import TokenAccess
 from tailrace.gateway.ingest.schemas import EventSchemas
 from tailrace.gateway.server import GatewayServer
@@ -60,7 +60,7 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     return 0
 
 
-def guarded(gateway: Gateway, settings: Settings, prefix: str, *, loopback: bool) -> Door:
+def guarded(gateway: Gateway, settings: Settings, prefix: str, *, loopback: bool) -> FrontDoor:
     """Give a gateway its access, and say who may come in; raises SettingError."""
     tokens, cookie = read_tokens(settings, loopback=loopback), settings.text("auth-cookie")
     if tokens is not None:
@@ -75,7 +75,7 @@ def guarded(gateway: Gateway, settings: Settings, prefix: str, *, loopback: bool
     origins = read_origins(settings.text("origins"), local=local, named=named, credentials=bool(cookie))
     opened = frozenset(one.strip() for one in settings.text("open").split(",") if one.strip())
     log.info("access=%s cookie=%s", "off" if tokens is None else "jwt", cookie or "none")
-    return Door(origins, read_networks(settings.text("trusted-proxies")), opened)
+    return FrontDoor(origins, read_networks(settings.text("trusted-proxies")), opened)
 
 
 def _listener(host: str, port: int) -> socket.socket:

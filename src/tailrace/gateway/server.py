@@ -17,17 +17,17 @@ from tailrace.gateway.app import application
 from tailrace.gateway.connection.http import LendingProtocol
 from tailrace.gateway.connection.websocket import SocketProtocol
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.guard.guard import Door, Guard
+from tailrace.gateway.guard.guard import FrontDoor, Guard
 from tailrace.gateway.paths import RawPaths
 
-_DOOR = Door()
+_FRONT_DOOR = FrontDoor()
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class GatewayServer(uvicorn.Server):
     """Serves until SIGTERM or SIGINT. Then it refuses new connections, ends every stream and returns."""
 
-    def __init__(self, gateway: Gateway, door: Door = _DOOR) -> None:
+    def __init__(self, gateway: Gateway, door: FrontDoor = _FRONT_DOOR) -> None:
         self._gateway = gateway
         http = partial(LendingProtocol, doorway=gateway.doorway)
         ws = partial(SocketProtocol, messages=gateway.limits.messages, metrics=gateway.metrics)

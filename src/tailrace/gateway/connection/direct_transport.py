@@ -2,8 +2,8 @@
 
 uvloop's `write` looks at its buffers for every client and frame, which costs more than the loop around it. While
 nothing waits in the transport, bytes go straight to the descriptor; what the system does not take goes to the
-transport, and so does everything after it until the transport is empty again: nothing overtakes. Whoever writes to a
-connection, uvicorn too, writes to its lane. That a client is slow, and that it is lost, is the transport's to say.
+transport, and so does everything after it until the transport is empty again: nothing overtakes. Everyone writes to the
+direct transport of a connection, uvicorn too. That a client is slow, and that it is lost, is the transport's to say.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, ClassVar, cast
 Data = bytes | bytearray | memoryview
 
 
-class Lane(asyncio.Transport):
-    """A transport whose writes go to `descriptor` where `clear`.
+class DirectTransport(asyncio.Transport):
+    """A transport whose writes go to `descriptor` if it is `clear`.
 
-    `changes` counts whenever a lane has become clear or is clear no longer, of all lanes: who remembers which are looks
-    again when it has moved. A lane that is shut is never clear: its descriptor may soon be another connection's.
+    `changes` counts whenever any of them has become clear or is clear no longer: who remembers which are looks
+    again when it has moved. One that is shut is never clear: its descriptor may soon be another connection's.
     """
 
     __slots__ = ("_transport", "clear", "descriptor")
@@ -76,7 +76,7 @@ class Lane(asyncio.Transport):
         clear = self.descriptor >= 0 and not self._transport.get_write_buffer_size()
         if clear is not self.clear:
             self.clear = clear
-            Lane.changes += 1
+            DirectTransport.changes += 1
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
@@ -114,6 +114,6 @@ class Lane(asyncio.Transport):
         self._transport.write_eof()
 
 
-def laned(transport: asyncio.BaseTransport) -> Lane:
-    """The lane of a connection, which may have one from before its upgrade to a WebSocket."""
-    return transport if isinstance(transport, Lane) else Lane(cast(asyncio.Transport, transport))
+def made_direct(transport: asyncio.BaseTransport) -> DirectTransport:
+    """The direct transport of a connection, which may have one from before its upgrade to a WebSocket."""
+    return transport if isinstance(transport, DirectTransport) else DirectTransport(cast(asyncio.Transport, transport))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from tailrace.gateway.connection.direct_transport import Lane
+from tailrace.gateway.connection.direct_transport import DirectTransport
 from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.frames.frame import Frame
 from tailrace.gateway.frames.surface import Surface
@@ -83,16 +83,16 @@ class Fanout:
 class Writers:
     """Receivers of one framing, which are written to straight.
 
-    A connection whose lane is clear is written to by its descriptor, in one loop that looks at nothing else: with a
-    thousand clients, what it would look at has long left the processor's caches. Which connections to write to, and
-    how, is computed again only after a receiver came or left, or a lane has changed.
+    A connection whose direct transport is clear is written to by its descriptor, in one loop that looks at nothing
+    else: with a thousand clients, what it would look at has long left the processor's caches. Which connections to
+    write to, and how, is computed again only after a receiver came or left, or a transport has changed.
     """
 
     __slots__ = ("_changes", "_clear", "_others", "_receivers")
 
     def __init__(self) -> None:
         self._receivers: dict[Receiver, None] = {}
-        self._clear: dict[int, Lane] = {}
+        self._clear: dict[int, DirectTransport] = {}
         self._others: tuple[Callable[[bytes], None], ...] = ()
         self._changes = -1
 
@@ -123,7 +123,7 @@ class Writers:
 
         A WebSocket that follows the same thing under several ids is one connection.
         """
-        if self._changes != Lane.changes:
+        if self._changes != DirectTransport.changes:
             self._sort()
         # A write may find the client slow and exclude it: these two are never changed, only replaced.
         clear, others = self._clear, self._others
@@ -141,16 +141,16 @@ class Writers:
         return len(clear) + len(others)
 
     def _sort(self) -> None:
-        clear: dict[int, Lane] = {}
+        clear: dict[int, DirectTransport] = {}
         others = []
         for wire in {receiver.wire: None for receiver in self._receivers}:
-            lane = wire.lane
-            if lane is not None and lane.clear:
-                clear[lane.descriptor] = lane
+            direct = wire.direct
+            if direct is not None and direct.clear:
+                clear[direct.descriptor] = direct
             else:
                 others.append(wire.write)
         self._clear, self._others = clear, tuple(others)
-        self._changes = Lane.changes
+        self._changes = DirectTransport.changes
 
 
 def _pass(write: Callable[[bytes], None], data: bytes) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from tailrace.gateway.connection.direct_transport import Lane, laned
+from tailrace.gateway.connection.direct_transport import DirectTransport, made_direct
 from tailrace.gateway.connection.doorway import Doorway
 from tailrace.gateway.connection.wire import Framing, Wire
 
@@ -38,7 +38,7 @@ WRITE_BUFFER = 65536
 class LendingProtocol(HttpToolsProtocol):
     """One connection. At most one stream at a time holds its wire."""
 
-    lane: Lane
+    direct: DirectTransport
     wire: Wire | None = None
     _running: RequestResponseCycle | None = None
     _header_bytes = 0
@@ -55,8 +55,8 @@ class LendingProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Bound what the transport holds for a client that does not read."""
-        self.lane = laned(transport)
-        super().connection_made(self.lane)
+        self.direct = made_direct(transport)
+        super().connection_made(self.direct)
         transport.set_write_buffer_limits(WRITE_BUFFER)
         self._reserved = not self._doorway.enter(self)
 
@@ -83,7 +83,7 @@ class LendingProtocol(HttpToolsProtocol):
 
     def unread(self) -> int:
         """How many bytes wait for the client to read them."""
-        return self.lane.get_write_buffer_size()
+        return self.direct.get_write_buffer_size()
 
     def on_message_begin(self) -> None:
         """Start to count a request's header bytes, and the time that they take."""
@@ -186,14 +186,14 @@ class LendingProtocol(HttpToolsProtocol):
             cycle.chunked_encoding = False
         await start()
         framing = Framing.CHUNKED if chunked else Framing.PLAIN
-        lane = self.lane
+        direct = self.direct
         wire = Wire(
-            lane.write,
-            lane.abort,
+            direct.write,
+            direct.abort,
             framing,
             paused=self.flow.write_paused,
-            pending=lane.get_write_buffer_size,
-            lane=lane,
+            pending=direct.get_write_buffer_size,
+            direct=direct,
         )
         self.wire = wire
         if cycle.disconnected or self.transport.is_closing():
@@ -224,7 +224,7 @@ class LendingProtocol(HttpToolsProtocol):
             self._doorway.expect(self, timing.idle if self._whole else timing.request)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.lane.shut()
+        self.direct.shut()
         super().connection_lost(exc)
         self.connection_gone(exc)
         self._flushed()

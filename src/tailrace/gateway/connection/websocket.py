@@ -18,7 +18,7 @@ from websockets.http11 import Request
 from tailrace.access.limits import BURST
 from tailrace.access.rates import Bucket
 from tailrace.gateway.connection.close_reasons import SILENT, TOO_MANY
-from tailrace.gateway.connection.direct_transport import Lane, laned
+from tailrace.gateway.connection.direct_transport import DirectTransport, made_direct
 from tailrace.gateway.connection.http import EXTENSION, WRITE_BUFFER, plain_answer
 from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.metrics import Metrics
@@ -36,7 +36,7 @@ _PASSED_OVER = 4 * MAX_MESSAGE
 class SocketProtocol(WebSocketsSansIOProtocol):
     """One connection, whose wire is held by one session."""
 
-    lane: Lane
+    direct: DirectTransport
     wire: Wire | None = None
     _passed_over = 0
 
@@ -48,8 +48,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Bound what the transport holds for a client that does not read."""
-        self.lane = laned(transport)
-        super().connection_made(self.lane)
+        self.direct = made_direct(transport)
+        super().connection_made(self.direct)
         self.transport.set_write_buffer_limits(WRITE_BUFFER)
 
     def data_received(self, data: bytes) -> None:
@@ -126,18 +126,18 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         # Needed no longer: some kilobytes of headers for as long as the client stays.
         for name in ("request", "response"):
             self.__dict__.pop(name, None)
-        lane = self.lane
+        direct = self.direct
         wire = Wire(
-            lane.write,
-            lane.abort,
+            direct.write,
+            direct.abort,
             Framing.SOCKET,
             paused=not self.writable.is_set(),
-            pending=lane.get_write_buffer_size,
-            lane=lane,
+            pending=direct.get_write_buffer_size,
+            direct=direct,
         )
         self.wire = wire
         wire.closed.add_done_callback(self._wake)
-        if self.disconnected or self.close_sent or lane.is_closing():
+        if self.disconnected or self.close_sent or direct.is_closing():
             wire.lose()
         return wire
 
@@ -192,7 +192,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.lane.shut()
+        self.direct.shut()
         super().connection_lost(exc)
         self._lose(exc)
 

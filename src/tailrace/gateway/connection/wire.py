@@ -14,7 +14,7 @@ from tailrace.gateway.frames.surface import SSE, WS, Surface, chunk
 
 if TYPE_CHECKING:
     from tailrace.gateway.connection.close_reasons import Ending
-    from tailrace.gateway.connection.direct_transport import Lane
+    from tailrace.gateway.connection.direct_transport import DirectTransport
 
 
 class Framing(Enum):
@@ -49,7 +49,7 @@ class Borrower(Protocol):
 class Wire:
     """Writes straight to a connection.
 
-    `write` takes bytes as `framing` wraps them; `lane` is the transport that it writes to, if the connection has one.
+    `write` takes bytes as `framing` wraps them; `direct` is the transport that it writes to, if the connection has one.
     `closed` is done when the stream must end: with True if the client is still there and is owed the end of the
     response, and `ending` says why. `pending` says how many bytes wait for the client. `stream` is what writes to it:
     a subscription, or the session of a WebSocket. `identity` is who the client is, if the gateway asks for it.
@@ -60,10 +60,10 @@ class Wire:
         "_writable",
         "abort",
         "closed",
+        "direct",
         "ending",
         "framing",
         "identity",
-        "lane",
         "lost",
         "paused",
         "pending",
@@ -79,14 +79,14 @@ class Wire:
         *,
         paused: bool = False,
         pending: Callable[[], int] | None = None,
-        lane: Lane | None = None,
+        direct: DirectTransport | None = None,
     ) -> None:
         self.write = write
         self.abort = abort
         self.framing = framing
         self.paused = paused
         self.pending = pending
-        self.lane = lane
+        self.direct = direct
         self.stream: Borrower | None = None
         self.identity: Identity | None = None
         self.ending: Ending | None = None

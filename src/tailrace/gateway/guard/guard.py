@@ -31,7 +31,17 @@ from tailrace.gateway.guard.access import identity_of
 from tailrace.gateway.guard.bodies import read_body
 from tailrace.gateway.guard.credentials import header, refuse_tokens_in_urls
 from tailrace.gateway.guard.presence import SHARE
-from tailrace.gateway.guard.routes import Asked, Documents, Events, Health, Operations, Row, Rows, asked, is_open
+from tailrace.gateway.guard.routes import (
+    Asked,
+    DocumentsPath,
+    EventsPath,
+    HealthPath,
+    OperationsPath,
+    RowPath,
+    RowsPath,
+    asked,
+    is_open,
+)
 from tailrace.gateway.problems import Problem, check_keys, refusal
 
 _BODIED = ("POST", "PUT", "PATCH", "DELETE")
@@ -39,7 +49,7 @@ _ENDINGS = {401: UNAUTHORIZED, 429: TOO_MANY, 503: NO_ROOM}
 
 
 @dataclass(frozen=True)
-class Door:
+class FrontDoor:
     """Who may come in: which pages, by which proxies, and what is open without a token."""
 
     origins: Origins = field(default_factory=Origins)
@@ -50,7 +60,7 @@ class Door:
 class Guard:
     """An ASGI app in front of another."""
 
-    def __init__(self, app: ASGIApp, gateway: Gateway, door: Door) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway, door: FrontDoor) -> None:
         self._app = app
         self._gateway = gateway
         self._door = door
@@ -89,13 +99,13 @@ class Guard:
             identity = await self._identified(scope, what)
             if identity is not None:
                 answer = private(answer)
-            if not isinstance(what, Health):
+            if not isinstance(what, HealthPath):
                 user = user_of(identity)
                 self._take(holder, user, what)
                 if scope["method"] != "HEAD":
                     answer = self._weighed(holder, user, scope, receive, answer)
             self._count(scope, held, holder=holder)
-            if scope["method"] in _BODIED and not isinstance(what, Health):
+            if scope["method"] in _BODIED and not isinstance(what, HealthPath):
                 limits, timing = self._gateway.limits, self._gateway.timing
                 receive = await read_body(scope, receive, limits.body_bytes, timing.request)
         except Refused as refused:
@@ -154,8 +164,8 @@ class Guard:
 
     def _take(self, holder: object, user: str, what: Asked) -> None:
         """Count a request; raises a Problem if its user asks for too much, or too often."""
-        weight, budgets = LISTING if isinstance(what, Rows) else 1, self._gateway.budgets
-        if isinstance(what, Row | Rows):
+        weight, budgets = LISTING if isinstance(what, RowsPath) else 1, self._gateway.budgets
+        if isinstance(what, RowPath | RowsPath):
             budgets.pace(user, weight)
         budgets.requests.hold(holder, user, weight)
 
@@ -170,25 +180,25 @@ class Guard:
 
     async def _identified(self, scope: Scope, what: Asked) -> Identity | None:
         access = self._gateway.access
-        if isinstance(what, Row):
+        if isinstance(what, RowPath):
             check_keys(self._gateway.limits, [what.key])
         if not access.on or is_open(scope["path"], self._door.open):
             return None
-        if isinstance(what, Documents) and what.general:
+        if isinstance(what, DocumentsPath) and what.general:
             identity = await access.of_socket(scope)
         else:
             identity = await access.of_request(scope)
         scope.setdefault("state", {})["identity"] = identity
         match what:
-            case Row(view, key):
+            case RowPath(view, key):
                 access.may_know(identity, "view", view)
                 if view in self._gateway.known.views:
                     access.may_ask(identity, view, [key.encode()])
-            case Rows(view):
+            case RowsPath(view):
                 access.may_know(identity, "view", view)
-            case Events(topic):
+            case EventsPath(topic):
                 access.may_send(identity, topic)
-            case Operations():
+            case OperationsPath():
                 access.may_operate(identity)
         return identity
 

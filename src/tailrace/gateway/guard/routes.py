@@ -8,24 +8,24 @@ from tailrace.gateway.paths import decoded
 
 
 @dataclass(frozen=True)
-class Health:
+class HealthPath:
     """Whether the gateway lives, and pages that hold nothing of the app: for everyone."""
 
 
 @dataclass(frozen=True)
-class Documents:
+class DocumentsPath:
     """What the app has: names and types, no rows. `general`: there is a part for who does not say who it is."""
 
     general: bool = False
 
 
 @dataclass(frozen=True)
-class Operations:
+class OperationsPath:
     """What the gateway counts."""
 
 
 @dataclass(frozen=True)
-class Row:
+class RowPath:
     """The row of one key."""
 
     view: str
@@ -33,25 +33,25 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowsPath:
     """Rows of a view."""
 
     view: str
 
 
 @dataclass(frozen=True)
-class Events:
+class EventsPath:
     """Events for a topic."""
 
     topic: str
 
 
 @dataclass(frozen=True)
-class Other:
+class OtherPath:
     """What is looked at elsewhere: streams, which ask when they begin, and paths that are not served."""
 
 
-Asked = Health | Documents | Operations | Row | Rows | Events | Other
+Asked = HealthPath | DocumentsPath | OperationsPath | RowPath | RowsPath | EventsPath | OtherPath
 
 _PAGES = ("/", "/docs", "/tailrace.js", "/favicon.ico")
 
@@ -59,30 +59,30 @@ _PAGES = ("/", "/docs", "/tailrace.js", "/favicon.ico")
 def asked(path: str) -> Asked:
     """What a path asks for; raises a Problem for one that can't be read."""
     if path in _PAGES or path.startswith(("/docs/", "/health/", "/tailrace/")):
-        return Health()
+        return HealthPath()
     if path in ("/openapi.json", "/asyncapi.json"):
-        return Documents(general=path == "/openapi.json")
+        return DocumentsPath(general=path == "/openapi.json")
     if path == "/metrics":
-        return Operations()
+        return OperationsPath()
     match path.split("/")[1:]:
         case ["views", view]:
-            return Rows(decoded(view, "view"))
+            return RowsPath(decoded(view, "view"))
         case ["views", _, "events"] | ["views", _, _, "events"]:
-            return Other()
+            return OtherPath()
         case ["views", view, key]:
-            return Row(decoded(view, "view"), decoded(key, "key"))
+            return RowPath(decoded(view, "view"), decoded(key, "key"))
         case ["topics", topic, "events"]:
-            return Events(decoded(topic, "topic"))
-    return Other()
+            return EventsPath(decoded(topic, "topic"))
+    return OtherPath()
 
 
 def is_open(path: str, opened: frozenset[str]) -> bool:
     """Whether nobody asks who sends a request for this path; `opened` are what `--open` names."""
     match asked(path):
-        case Health():
+        case HealthPath():
             return True
-        case Documents():
+        case DocumentsPath():
             return "documents" in opened
-        case Operations():
+        case OperationsPath():
             return "metrics" in opened
     return False

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tailrace.avro.encoding import Encoding
 from tailrace.contracts.catalog import CatalogTopic
-from tailrace.gateway.ingest.json_spans import Span
+from tailrace.gateway.ingest.json_spans import JsonSpan
 from tailrace.types import avro_values
 from tailrace.types.avro_types import Unwritable
 from tailrace.types.spark_types import Mismatch, SparkType, floating, got, is_text, mismatches, read
@@ -32,7 +32,7 @@ class Kind(Protocol):
     @property
     def texts(self) -> bool: ...
 
-    def encode(self, span: Span, where: str, wrong: list[Mismatch]) -> bytes:
+    def encode(self, span: JsonSpan, where: str, wrong: list[Mismatch]) -> bytes:
         """The bytes of a value that is not null; adds what is wrong with it, and then the bytes are none to write."""
         ...
 
@@ -49,7 +49,7 @@ class JsonKind:
     def names(self) -> Collection[str]:
         return [name for name, _ in self.type.fields]
 
-    def encode(self, span: Span, where: str, wrong: list[Mismatch]) -> bytes:
+    def encode(self, span: JsonSpan, where: str, wrong: list[Mismatch]) -> bytes:
         wrong.extend(mismatches(_without(span.value, self.beside), self.type, where))
         return span.text.encode()
 
@@ -66,7 +66,7 @@ class PlainKind:
         """Whether a text is a value as it stands."""
         return self.format in ("string", "bytes")
 
-    def encode(self, span: Span, where: str, wrong: list[Mismatch]) -> bytes:
+    def encode(self, span: JsonSpan, where: str, wrong: list[Mismatch]) -> bytes:
         value = span.value
         found = list(mismatches(value, read(TYPES[self.format]), where))
         if not found and self.format == "string" and not is_text(value):
@@ -101,7 +101,7 @@ class AvroKind:
         of = self.encoding.type
         return of.kind in ("string", "enum", "bytes", "fixed") and of.logical in ("", "uuid")
 
-    def encode(self, span: Span, where: str, wrong: list[Mismatch]) -> bytes:
+    def encode(self, span: JsonSpan, where: str, wrong: list[Mismatch]) -> bytes:
         """Avro binary, behind the header where there is one."""
         found: list[Mismatch] = []
         datum = avro_values.datum(self.encoding.type, _without(span.value, self.beside), where, found)

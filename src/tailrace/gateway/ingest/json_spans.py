@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 _BLANK = re.compile(r"[ \t\n\r]*", re.ASCII)
 
 
-class Span(NamedTuple):
+class JsonSpan(NamedTuple):
     """A value and its own text."""
 
     value: Any
@@ -31,7 +31,7 @@ def _number(text: str) -> Decimal:
 _DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_refuse)
 
 
-def whole(text: str) -> Span:
+def whole(text: str) -> JsonSpan:
     """The one value of a text; raises ValueError where it is something else."""
     found, end = _value(text, _skip(text, 0))
     if _skip(text, end) != len(text):
@@ -39,9 +39,9 @@ def whole(text: str) -> Span:
     return found
 
 
-def elements(text: str) -> list[Span]:
+def elements(text: str) -> list[JsonSpan]:
     """The elements of a text that is an array; raises ValueError where it is something else."""
-    found: list[Span] = []
+    found: list[JsonSpan] = []
     at = _skip(text, _expect(text, _skip(text, 0), "["))
     if text[at : at + 1] != "]":
         while True:
@@ -56,9 +56,9 @@ def elements(text: str) -> list[Span]:
     return found
 
 
-def members(text: str) -> dict[str, Span]:
+def members(text: str) -> dict[str, JsonSpan]:
     """The members of a text that is an object; raises ValueError where it is something else."""
-    found: dict[str, Span] = {}
+    found: dict[str, JsonSpan] = {}
     at = _skip(text, _expect(text, _skip(text, 0), "{"))
     if text[at : at + 1] == "}":
         return found
@@ -74,14 +74,14 @@ def members(text: str) -> dict[str, Span]:
         at = _expect(text, at, ",")
 
 
-def _value(text: str, at: int) -> tuple[Span, int]:
+def _value(text: str, at: int) -> tuple[JsonSpan, int]:
     try:
         value, end = _DECODER.raw_decode(text, at)
     except StopIteration:
         raise ValueError(f"expected a value at character {at}") from None
     except RecursionError:
         raise ValueError("it is nested too deep") from None
-    return Span(value, text[at:end]), end
+    return JsonSpan(value, text[at:end]), end
 
 
 def _skip(text: str, at: int) -> int:

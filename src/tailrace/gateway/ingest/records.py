@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tailrace.gateway.ingest import json_spans
 from tailrace.gateway.ingest.codecs import Kinds
-from tailrace.gateway.ingest.json_spans import Span
+from tailrace.gateway.ingest.json_spans import JsonSpan
 from tailrace.kafka.async_delivery import LARGEST
 from tailrace.kafka.delivery import Headers, Outgoing
 from tailrace.types.spark_types import Mismatch, got, is_text, within
@@ -72,7 +72,7 @@ class _Wrong(Exception):
         self.mismatches = mismatches
 
 
-def _record(kinds: Kinds, event: Span, key: Span | None, headers: Headers, *, wrapped: bool) -> Outgoing:
+def _record(kinds: Kinds, event: JsonSpan, key: JsonSpan | None, headers: Headers, *, wrapped: bool) -> Outgoing:
     topic, where = kinds.topic, "key"
     if wrapped:
         event, own, more = _unwrapped(event)
@@ -101,7 +101,7 @@ def _record(kinds: Kinds, event: Span, key: Span | None, headers: Headers, *, wr
     return found
 
 
-def _value(kinds: Kinds, event: Span, wrong: list[Mismatch]) -> bytes | None:
+def _value(kinds: Kinds, event: JsonSpan, wrong: list[Mismatch]) -> bytes | None:
     if event.value is not None:
         return kinds.value.encode(event, "", wrong)
     if not kinds.topic.key_columns:
@@ -109,7 +109,7 @@ def _value(kinds: Kinds, event: Span, wrong: list[Mismatch]) -> bytes | None:
     return None
 
 
-def _unwrapped(event: Span) -> tuple[Span, Span | None, Headers]:
+def _unwrapped(event: JsonSpan) -> tuple[JsonSpan, JsonSpan | None, Headers]:
     if not isinstance(event.value, dict):
         raise _Wrong(Mismatch("", "an object with value, key and headers", got(event.value)))
     members = json_spans.members(event.text)
@@ -130,23 +130,23 @@ def _unwrapped(event: Span) -> tuple[Span, Span | None, Headers]:
     return members["value"], members.get("key"), [(name, text.encode()) for name, text in headers.items()]
 
 
-def _key_within(kinds: Kinds, event: Span) -> Span | None:
+def _key_within(kinds: Kinds, event: JsonSpan) -> JsonSpan | None:
     """The key of a table's event that holds the key's columns."""
     value, names = event.value, kinds.topic.key_columns
     if not isinstance(value, dict) or not all(value.get(name) is not None for name in names):
         return None
     if not kinds.key.names:
-        return Span(value[names[0]], "")
+        return JsonSpan(value[names[0]], "")
     members = json_spans.members(event.text)
     parts = (f"{json.dumps(name)}:{members[name].text}" for name in names)
-    return Span({name: value[name] for name in names}, "{" + ",".join(parts) + "}")
+    return JsonSpan({name: value[name] for name in names}, "{" + ",".join(parts) + "}")
 
 
-def _named_key(kinds: Kinds, text: str) -> Span:
+def _named_key(kinds: Kinds, text: str) -> JsonSpan:
     """The key that the parameter `key` names."""
     if kinds.key.texts:
-        return Span(text, "")
+        return JsonSpan(text, "")
     try:
         return json_spans.whole(text)
     except ValueError:
-        return Span(text, "")
+        return JsonSpan(text, "")

@@ -11,7 +11,7 @@ from tailrace.gateway.metrics import Metrics
 log = logging.getLogger(__name__)
 
 
-class Link(Protocol):
+class PubSubLink(Protocol):
     """Where messages come from: the pub/sub link of the store."""
 
     @property
@@ -52,7 +52,7 @@ class Bell:
 class ChannelRegistry:
     """Listeners by channel: a channel is joined with its first listener and left with its last."""
 
-    def __init__(self, link: Link, metrics: Metrics) -> None:
+    def __init__(self, link: PubSubLink, metrics: Metrics) -> None:
         self._link = link
         self._metrics = metrics
         self._listeners: dict[bytes, tuple[Listener, ...]] = {}

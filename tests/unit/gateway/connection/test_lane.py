@@ -9,7 +9,7 @@ from typing import Any
 
 import uvloop
 
-from tailrace.gateway.connection.direct_transport import Lane, laned
+from tailrace.gateway.connection.direct_transport import DirectTransport, made_direct
 from tailrace.gateway.connection.fanout import Writers
 from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.live.keys.watched import Follower
@@ -18,16 +18,16 @@ PART = 50_000
 
 
 class Connection(asyncio.Protocol):
-    """A server's end, whose lane shuts with it; the client's end is a plain socket."""
+    """A server's end, whose direct shuts with it; the client's end is a plain socket."""
 
-    lane: Lane
+    direct: DirectTransport
     paused = False
 
     def __init__(self) -> None:
         self.made, self.lost = asyncio.Event(), asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.lane = laned(transport)
+        self.direct = made_direct(transport)
         self.made.set()
 
     def pause_writing(self) -> None:
@@ -37,7 +37,7 @@ class Connection(asyncio.Protocol):
         self.paused = False
 
     def connection_lost(self, _: Exception | None) -> None:
-        self.lane.shut()
+        self.direct.shut()
         self.lost.set()
 
 
@@ -56,7 +56,7 @@ def play(run: Callable[[Connection, socket.socket], Coroutine[Any, Any, None]]) 
             await asyncio.wait_for(run(connection, client), 30)
         finally:
             client.close()
-            connection.lane.abort()
+            connection.direct.abort()
             server.close()
             await server.wait_closed()
 
@@ -77,47 +77,47 @@ async def taken(client: socket.socket, size: int) -> bytes:
     return found
 
 
-def fill(lane: Lane) -> list[bytes]:
+def fill(direct: DirectTransport) -> list[bytes]:
     """Write until something waits in the transport."""
     written: list[bytes] = []
     for number in range(1000):
-        if not lane.clear:
+        if not direct.clear:
             return written
         written.append(part(number))
-        lane.write(written[-1])
+        direct.write(written[-1])
     raise AssertionError("50 MB were written, and nothing waits")
 
 
 def test_nothing_overtakes_what_waits_for_a_client_that_does_not_read() -> None:
     async def run(connection: Connection, client: socket.socket) -> None:
-        lane = connection.lane
-        assert lane.clear, "nothing waits yet"
-        written = fill(lane)
-        assert lane.get_write_buffer_size() > 0
+        direct = connection.direct
+        assert direct.clear, "nothing waits yet"
+        written = fill(direct)
+        assert direct.get_write_buffer_size() > 0
         expected = b"".join(written)
         half = await taken(client, len(expected) // 2)
         # There is room in the system now, but the transport still has the rest of a part.
         for number in range(3):
             written.append(part(100 + number))
-            lane.write(written[-1])
+            direct.write(written[-1])
         expected = b"".join(written)
         assert half + await taken(client, len(expected) - len(half)) == expected
         assert not connection.paused
-        lane.write(b"last")
+        direct.write(b"last")
         assert await taken(client, 4) == b"last"
-        assert lane.clear, "nothing waits any more"
+        assert direct.clear, "nothing waits any more"
 
     play(run)
 
 
 def test_a_lane_that_was_shut_never_writes_to_its_descriptor() -> None:
     async def run(connection: Connection, client: socket.socket) -> None:
-        lane = connection.lane
-        descriptor = lane.descriptor
-        lane.close()
-        assert not lane.clear and lane.descriptor != descriptor
+        direct = connection.direct
+        descriptor = direct.descriptor
+        direct.close()
+        assert not direct.clear and direct.descriptor != descriptor
         # As the transport: who writes to what is closing is not told.
-        lane.write(b"late")
+        direct.write(b"late")
         await connection.lost.wait()
         assert await asyncio.get_running_loop().sock_recv(client, 100) == b""
 
@@ -129,9 +129,9 @@ def test_a_connection_that_broke_is_found_by_the_transport() -> None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         client.close()
         while not connection.lost.is_set():
-            connection.lane.write(b"x")
+            connection.direct.write(b"x")
             await asyncio.sleep(0)
-        assert not connection.lane.clear
+        assert not connection.direct.clear
 
     play(run)
 
@@ -149,9 +149,9 @@ class Watching:
 
 def test_a_client_without_room_holds_nobody_up_and_misses_nothing() -> None:
     async def run(connection: Connection, client: socket.socket) -> None:
-        lane, others = connection.lane, [[], []]  # type: ignore[var-annotated]
+        direct, others = connection.direct, [[], []]  # type: ignore[var-annotated]
         writers = Writers()
-        wires = [Wire(lane.write, lane.abort, Framing.PLAIN, lane=lane)]
+        wires = [Wire(direct.write, direct.abort, Framing.PLAIN, direct=direct)]
         wires += [Wire(other.append, lambda: None, Framing.PLAIN) for other in others]
         for wire in wires:
             writers.include(Follower(Watching(wire), None))  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def test_a_client_without_room_holds_nobody_up_and_misses_nothing() -> None:
         for number in range(200):
             written.append(part(number))
             assert writers.write(written[-1]) == 3
-        assert not lane.clear and others == [written, written]
+        assert not direct.clear and others == [written, written]
         assert await taken(client, sum(map(len, written))) == b"".join(written)
 
     play(run)
@@ -167,9 +167,9 @@ def test_a_client_without_room_holds_nobody_up_and_misses_nothing() -> None:
 
 def test_what_is_written_to_a_connection_that_closes_is_dropped() -> None:
     async def run(connection: Connection, client: socket.socket) -> None:
-        connection.lane.abort()
-        connection.lane.write(b"late")
+        connection.direct.abort()
+        connection.direct.write(b"late")
         await connection.lost.wait()
-        connection.lane.write(b"later")
+        connection.direct.write(b"later")
 
     play(run)

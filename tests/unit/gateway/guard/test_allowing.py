@@ -13,7 +13,16 @@ from tailrace.access.rights import Rights, read_document
 from tailrace.contracts.catalog import Column
 from tailrace.gateway.catalog import Known, KnownView
 from tailrace.gateway.guard.authorizer import Authorizer
-from tailrace.gateway.guard.routes import Documents, Events, Health, Operations, Other, Row, Rows, asked
+from tailrace.gateway.guard.routes import (
+    DocumentsPath,
+    EventsPath,
+    HealthPath,
+    OperationsPath,
+    OtherPath,
+    RowPath,
+    RowsPath,
+    asked,
+)
 from tailrace.gateway.live.positions import OTHER_RIGHTS, Reset, entry
 from tailrace.gateway.live.predicates import Predicates
 from tailrace.gateway.live.requests import Follow, FollowFeed, FollowKeys, FollowQuery, FollowStream
@@ -204,22 +213,22 @@ def test_before_the_catalog_is_read_a_client_is_asked_to_come_again(allowing: Au
 
 def test_a_path_says_what_it_asks_for() -> None:
     for path, what in {
-        "/": Health(),
-        "/health/ready": Health(),
-        "/docs/swagger-ui.css": Health(),
-        "/openapi.json": Documents(general=True),
-        "/metrics": Operations(),
-        "/views/orders": Rows("orders"),
-        "/views/a%2Fb/c%2Fd": Row("a/b", "c/d"),
-        "/views/orders/": Row("orders", ""),
-        "/views/orders/%65vents": Row("orders", "events"),
-        "/views/orders/events": Other(),
-        "/views/orders/1/events": Other(),
-        "/views//orders": Row("", "orders"),
-        "/topics/ratings/events": Events("ratings"),
-        "/tickets": Other(),
-        "//health/live": Other(),
-        "/health": Other(),
-        "/Metrics": Other(),
+        "/": HealthPath(),
+        "/health/ready": HealthPath(),
+        "/docs/swagger-ui.css": HealthPath(),
+        "/openapi.json": DocumentsPath(general=True),
+        "/metrics": OperationsPath(),
+        "/views/orders": RowsPath("orders"),
+        "/views/a%2Fb/c%2Fd": RowPath("a/b", "c/d"),
+        "/views/orders/": RowPath("orders", ""),
+        "/views/orders/%65vents": RowPath("orders", "events"),
+        "/views/orders/events": OtherPath(),
+        "/views/orders/1/events": OtherPath(),
+        "/views//orders": RowPath("", "orders"),
+        "/topics/ratings/events": EventsPath("ratings"),
+        "/tickets": OtherPath(),
+        "//health/live": OtherPath(),
+        "/health": OtherPath(),
+        "/Metrics": OtherPath(),
     }.items():
         assert asked(path) == what, path

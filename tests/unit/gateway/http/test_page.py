@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.gateway.http.listings.page import Place, digests, key_number
+from tailrace.gateway.http.listings.page import ScanPlace, digests, key_number
 from tailrace.store.read.page_keys import PageKey
 
 KEY = PageKey(20_000, b"k" * 32)
-PLACE = Place(3, {0: 17, 1: -1}, {0: 5}, 1, True, 2**63, "ab12cd34", digests([b"a", b"b"]))
+PLACE = ScanPlace(3, {0: 17, 1: -1}, {0: 5}, 1, True, 2**63, "ab12cd34", digests([b"a", b"b"]))
 
 
 def test_a_place_is_found_again_in_its_own_listing_only() -> None:
     text = PLACE.encode("orders", KEY)
-    assert Place.decode(text, "orders", 2, KEY) == PLACE
-    assert Place.decode(text, "others", 2, KEY) is None
-    assert Place.decode(text, "orders", 1, KEY) is None, "a partition that the view does not have"
+    assert ScanPlace.decode(text, "orders", 2, KEY) == PLACE
+    assert ScanPlace.decode(text, "others", 2, KEY) is None
+    assert ScanPlace.decode(text, "orders", 1, KEY) is None, "a partition that the view does not have"
     assert text.isascii() and not set(text) & set("+/=&?#")
 
 
@@ -33,13 +33,13 @@ def test_a_mangled_place_is_none(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(text) - 2))
     letter = data.draw(st.sampled_from("ABCxyz019-_"))
     mangled = text[:at] + letter + text[at + 1 :]
-    assert Place.decode(mangled, "orders", 2, KEY) in (None, PLACE)
-    assert mangled == text or Place.decode(mangled, "orders", 2, KEY) is None
+    assert ScanPlace.decode(mangled, "orders", 2, KEY) in (None, PLACE)
+    assert mangled == text or ScanPlace.decode(mangled, "orders", 2, KEY) is None
 
 
 @given(st.text())
 def test_what_is_no_place_is_none(text: str) -> None:
-    assert Place.decode(text, "orders", 2, KEY) is None
+    assert ScanPlace.decode(text, "orders", 2, KEY) is None
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_a_place_that_was_signed_holds_what_it_must(held: Any) -> None:
     signature = hmac.digest(KEY.secret, sha256(b"orders").digest() + payload, "sha256")[:16]
     text = base64.urlsafe_b64encode(b"\0\0\x4e\x20" + signature + payload).rstrip(b"=").decode()
     assert key_number(text) == KEY.number
-    assert Place.decode(text, "orders", 2, KEY) is None
+    assert ScanPlace.decode(text, "orders", 2, KEY) is None
 
 
 def test_a_place_is_known_by_the_key_that_it_was_signed_with() -> None:
     text = PLACE.encode("orders", KEY)
     assert key_number(text) == KEY.number
-    assert Place.decode(text, "orders", 2, PageKey(KEY.number, b"x" * 32)) is None
+    assert ScanPlace.decode(text, "orders", 2, PageKey(KEY.number, b"x" * 32)) is None
     for other in ("", "-", "A" * 26, "é", "\ud800"):
         assert key_number(other) is None

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tailrace.contracts.catalog import Column
 from tailrace.gateway.catalog import KnownView
-from tailrace.gateway.http.listings.page import Place
-from tailrace.gateway.http.listings.scan import Found, Moved, choose, scan
+from tailrace.gateway.http.listings.page import ScanPlace
+from tailrace.gateway.http.listings.scan import ListingPage, Moved, choose, scan
 from tailrace.gateway.live.positions import Ahead, Later, Reset, Since, since
 from tailrace.store.layout.row import Row
 from tailrace.store.layout.stored import Stored
@@ -25,7 +25,7 @@ def row(offset: int, value: bytes | None = b"{}") -> Row:
     return Row(1, offset + 1, offset, 0, value)
 
 
-class Source:
+class RowScanner:
     """Gives rows in batches whose size it chooses itself; a restart changes their order."""
 
     def __init__(self, rows: Mapping[int, dict[bytes, Row]], size: int, gone: Mapping[int, dict[bytes, Row]]) -> None:
@@ -54,7 +54,7 @@ class Source:
         return self.run
 
 
-def pages(source: Source, place: Place | None, limit: int) -> list[Found]:
+def pages(source: RowScanner, place: ScanPlace | None, limit: int) -> list[ListingPage]:
     found = []
     while place is not None:
         found.append(asyncio.run(scan(source, VIEW, place, limit, None)))
@@ -62,7 +62,7 @@ def pages(source: Source, place: Place | None, limit: int) -> list[Found]:
     return found
 
 
-def keys(found: list[Found]) -> list[bytes]:
+def keys(found: list[ListingPage]) -> list[bytes]:
     return sorted(key for one in found for key in one.rows)
 
 
@@ -72,15 +72,15 @@ def test_every_row_is_on_one_page_whatever_the_size_of_batches_and_pages(
     numbers: set[int], size: int, limit: int
 ) -> None:
     rows = {p: {b"%d" % n: row(n) for n in numbers if n % 2 == p} for p in (0, 1)}
-    found = pages(Source(rows, size, {}), Place(1, {0: 1000, 1: 1000}), limit)
+    found = pages(RowScanner(rows, size, {}), ScanPlace(1, {0: 1000, 1: 1000}), limit)
     assert keys(found) == sorted(b"%d" % n for n in numbers)
     assert all(len(one) <= limit for one in found)
 
 
 def test_a_batch_that_was_cut_goes_on_where_it_was_even_if_it_has_changed() -> None:
     rows = {0: {b"%d" % n: row(n) for n in range(10)}}
-    source = Source(rows, 10, {})
-    first = asyncio.run(scan(source, VIEW, Place(1, {0: 1000, 1: 1000}), 4, None))
+    source = RowScanner(rows, 10, {})
+    first = asyncio.run(scan(source, VIEW, ScanPlace(1, {0: 1000, 1: 1000}), 4, None))
     assert first.place is not None and len(first.place.sent) == 4
     rows[0][b"00"] = row(50)
     del rows[0][b"9"]
@@ -89,33 +89,33 @@ def test_a_batch_that_was_cut_goes_on_where_it_was_even_if_it_has_changed() -> N
 
 
 def test_after_a_restart_of_the_server_the_partition_is_scanned_again() -> None:
-    source = Source({0: {b"%03d" % n: row(n) for n in range(100)}}, 10, {})
-    first = asyncio.run(scan(source, VIEW, Place(1, {0: 1000, 1: 1000}), 25, None))
+    source = RowScanner({0: {b"%03d" % n: row(n) for n in range(100)}}, 10, {})
+    first = asyncio.run(scan(source, VIEW, ScanPlace(1, {0: 1000, 1: 1000}), 25, None))
     source.run = "second"
     assert set(keys([first, *pages(source, first.place, 25)])) == {b"%03d" % n for n in range(100)}
 
 
 def test_a_partition_without_news_is_not_read() -> None:
-    source = Source({0: {b"a": row(5)}, 1: {b"b": row(7)}}, 10, {0: {b"c": row(6, None)}, 1: {}})
-    (found,) = pages(source, Place(1, {0: 6, 1: 7}, {0: 5, 1: 7}), 10)
+    source = RowScanner({0: {b"a": row(5)}, 1: {b"b": row(7)}}, 10, {0: {b"c": row(6, None)}, 1: {}})
+    (found,) = pages(source, ScanPlace(1, {0: 6, 1: 7}, {0: 5, 1: 7}), 10)
     assert (list(found.rows), list(found.gone), source.batches) == ([], [b"c"], 2)
-    (idle,) = pages(source, Place(1, {0: 6, 1: 7}, {0: 6, 1: 7}), 10)
+    (idle,) = pages(source, ScanPlace(1, {0: 6, 1: 7}, {0: 6, 1: 7}), 10)
     assert (len(idle), source.batches) == (0, 2)
 
 
 def test_another_build_ends_the_scan() -> None:
-    source = Source({0: {b"a": row(1)}}, 10, {})
+    source = RowScanner({0: {b"a": row(1)}}, 10, {})
     source.generation = 2
     with pytest.raises(Moved):
-        pages(source, Place(1, {0: 1, 1: 1}), 10)
+        pages(source, ScanPlace(1, {0: 1, 1: 1}), 10)
 
 
 def test_who_has_seen_nothing_of_a_partition_holds_nothing_that_could_be_gone() -> None:
     rows = {b"new": row(9), b"seen": row(3), b"other": row(8, b"no"), b"gone": row(7, None)}
     matches = b"{}".__eq__
-    assert choose(rows, Place(1, {0: 9}, {0: 5}), matches) == {b"new": False, b"other": True, b"gone": True}
-    assert choose(rows, Place(1, {0: 9}, {}), matches) == {b"new": False, b"seen": False}
-    assert choose(rows, Place(1, {0: 9}), matches) == {b"new": False, b"seen": False}
+    assert choose(rows, ScanPlace(1, {0: 9}, {0: 5}), matches) == {b"new": False, b"other": True, b"gone": True}
+    assert choose(rows, ScanPlace(1, {0: 9}, {}), matches) == {b"new": False, b"seen": False}
+    assert choose(rows, ScanPlace(1, {0: 9}), matches) == {b"new": False, b"seen": False}
 
 
 @pytest.mark.parametrize(

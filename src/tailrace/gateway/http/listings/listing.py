@@ -19,9 +19,8 @@ from starlette.responses import Response
 from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.http.listings.by_key import asked_keys, pick
-from tailrace.gateway.http.listings.page import Place, key_number
-from tailrace.gateway.http.listings.scan import Found, Matches, Moved, scan
+from tailrace.gateway.http.listings.page import ScanPlace, key_number
+from tailrace.gateway.http.listings.scan import ListingPage, Matches, Moved, asked_keys, pick, scan
 from tailrace.gateway.http.lookup import matches as matches_tag
 from tailrace.gateway.live.positions import Ahead, Later, Reset, Since, since, too_far_ahead
 from tailrace.gateway.problems import Problem, being_restored, redis_away, unavailable
@@ -111,7 +110,7 @@ async def list_rows(gateway: Gateway, view: KnownView, asked: Asked, if_none_mat
 
 async def _begin(
     gateway: Gateway, view: KnownView, asked: Asked, standing: _Standing, bound: str, *, clock: bool
-) -> tuple[_Standing, Place, Reset | None]:
+) -> tuple[_Standing, ScanPlace, Reset | None]:
     """Where the scan begins, and what the client is told of its position."""
     if asked.page is not None:
         place = await _signed(gateway, view, asked.page, bound)
@@ -128,7 +127,7 @@ async def _begin(
             raise _outdated(view)
         return standing, place, None
     if not asked.after:
-        return standing, Place(standing.generation, standing.offsets), None
+        return standing, ScanPlace(standing.generation, standing.offsets), None
     if asked.restriction is not None or asked.in_part:
         come: Since | Reset = Reset(
             "rights",
@@ -140,14 +139,14 @@ async def _begin(
     else:
         standing, come = await _judged(gateway, view, asked.after, standing)
     if isinstance(come, Reset):
-        return standing, Place(standing.generation, standing.offsets), come
-    return standing, Place(standing.generation, standing.offsets, come.offsets), None
+        return standing, ScanPlace(standing.generation, standing.offsets), come
+    return standing, ScanPlace(standing.generation, standing.offsets, come.offsets), None
 
 
-async def _signed(gateway: Gateway, view: KnownView, page: str, bound: str) -> Place | None:
+async def _signed(gateway: Gateway, view: KnownView, page: str, bound: str) -> ScanPlace | None:
     number = key_number(page)
     key = await gateway.page_keys.named(number) if number is not None else None
-    return Place.decode(page, bound, view.partitions, key) if key is not None else None
+    return ScanPlace.decode(page, bound, view.partitions, key) if key is not None else None
 
 
 async def _judged(
@@ -208,7 +207,7 @@ def _position(view: KnownView, generation: int, offsets: Mapping[int, int]) -> P
 
 
 def _body(
-    view: KnownView, place: Place, found: Found, following: str | None, as_of: int | None, reset: Reset | None
+    view: KnownView, place: ScanPlace, found: ListingPage, following: str | None, as_of: int | None, reset: Reset | None
 ) -> bytes:
     """The page; rows are spliced in as they are stored."""
     parts = []

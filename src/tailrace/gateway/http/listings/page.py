@@ -25,7 +25,7 @@ _OFFSETS = 2**63
 
 
 @dataclass(frozen=True)
-class Place:
+class ScanPlace:
     """A place in a scan over the partitions of a view, with what the listing promises.
 
     `offsets` is how far each partition was before the scan: the position of the listing. `after` is what the client
@@ -59,7 +59,7 @@ class Place:
         return base64.urlsafe_b64encode(_signature(bound, payload, key) + payload).rstrip(b"=").decode()
 
     @classmethod
-    def decode(cls, text: str, bound: str, partitions: int, key: PageKey) -> Place | None:
+    def decode(cls, text: str, bound: str, partitions: int, key: PageKey) -> ScanPlace | None:
         """The place that a text names in a listing; None where it names none, or one of another listing."""
         try:
             data = _bytes(text)

@@ -1,20 +1,24 @@
 """One page of a listing: a scan from a place on, until there is enough.
 
-Rows go out as they are stored. What is asked of them is decided in another thread, so that a costly query holds
-nobody up. A page looks at a bounded number of rows: where few of them match it may have few rows, or none, and goes on.
+A query that only rows of certain keys can match is answered by reading these. Rows go out as they are stored. Another
+thread decides which rows match, so that a costly query holds nobody up. A page looks at a bounded number of rows: if
+few of them match, it may have few rows, or none, and the next page goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tailrace.gateway.catalog import KnownView
-from tailrace.gateway.http.listings.page import Place, digest, digests
+from tailrace.gateway.http.listings.page import ScanPlace, digest, digests
+from tailrace.gateway.live.keys.reads import Reads
+from tailrace.queries import Predicate
 from tailrace.store.layout.row import Row
 from tailrace.store.layout.stored import Stored
+from tailrace.store.read.reader import Held
 from tailrace.store.read.scanning import Batch
 
 # What one page costs at most, beside its last batch: rows that are looked at, and bytes that go out.
@@ -23,7 +27,7 @@ BYTES = 4 * 1024 * 1024
 _FEWEST, _MOST = 10, 500
 
 
-class Source(Protocol):
+class RowScanner(Protocol):
     """Where rows are scanned: `tailrace.store.read.scanning.Scanning`."""
 
     async def batch(
@@ -45,12 +49,12 @@ class Moved(Exception):
 
 
 @dataclass
-class Found:
+class ListingPage:
     """Rows, and keys that are gone, with the place at which the next page begins; None where there is none."""
 
     rows: dict[bytes, Row] = field(default_factory=dict)
     gone: dict[bytes, Row] = field(default_factory=dict)
-    place: Place | None = None
+    place: ScanPlace | None = None
     examined: int = 0
     size: int = 0
 
@@ -69,13 +73,15 @@ class Found:
 Matches = Callable[[bytes], bool]
 
 
-async def scan(source: Source, view: KnownView, place: Place | None, limit: int, matches: Matches | None) -> Found:
+async def scan(
+    source: RowScanner, view: KnownView, place: ScanPlace | None, limit: int, matches: Matches | None
+) -> ListingPage:
     """A page of at most `limit` rows and keys that are gone. Raises Moved, and Unavailable."""
     if place is not None and (place.cursor or place.sent):
         server = await source.server(view.name, place.partition)
         if server != place.server:
             place = replace(place, cursor=0, server=server, sent=frozenset())
-    found = Found()
+    found = ListingPage()
     while (place := _with_news(place)) is not None:
         if len(found) >= limit or found.examined >= EXAMINED or found.size >= BYTES:
             break
@@ -100,7 +106,7 @@ async def scan(source: Source, view: KnownView, place: Place | None, limit: int,
     return found
 
 
-async def _chosen(rows: Mapping[bytes, Row], place: Place, matches: Matches | None) -> dict[bytes, bool]:
+async def _chosen(rows: Mapping[bytes, Row], place: ScanPlace, matches: Matches | None) -> dict[bytes, bool]:
     """The keys that belong to the page, each with whether it is gone."""
     if place.sent:
         rows = {key: row for key, row in rows.items() if digest(key) not in place.sent}
@@ -111,7 +117,7 @@ async def _chosen(rows: Mapping[bytes, Row], place: Place, matches: Matches | No
     return await asyncio.to_thread(choose, rows, place, matches)
 
 
-def choose(rows: Mapping[bytes, Row], place: Place, matches: Matches | None) -> dict[bytes, bool]:
+def choose(rows: Mapping[bytes, Row], place: ScanPlace, matches: Matches | None) -> dict[bytes, bool]:
     """Which rows or tombstones belong to a listing, each with whether its key is gone for the client.
 
     Who has seen nothing of a partition holds nothing that could be gone.
@@ -127,7 +133,7 @@ def choose(rows: Mapping[bytes, Row], place: Place, matches: Matches | None) -> 
     return found
 
 
-def _with_news(place: Place | None) -> Place | None:
+def _with_news(place: ScanPlace | None) -> ScanPlace | None:
     """The place, or the first one after it whose partition may hold what the client has not seen."""
     while place is not None and place.after is not None:
         seen = place.after.get(place.partition, -1)
@@ -137,7 +143,7 @@ def _with_news(place: Place | None) -> Place | None:
     return place
 
 
-def _next(place: Place, cursor: int, partitions: int) -> Place | None:
+def _next(place: ScanPlace, cursor: int, partitions: int) -> ScanPlace | None:
     if cursor:
         return replace(place, cursor=cursor, sent=frozenset())
     if place.after is not None and not place.gone:
@@ -145,13 +151,51 @@ def _next(place: Place, cursor: int, partitions: int) -> Place | None:
     return _following(place, partitions)
 
 
-def _following(place: Place, partitions: int) -> Place | None:
+def _following(place: ScanPlace, partitions: int) -> ScanPlace | None:
     if place.partition + 1 >= partitions:
         return None
     return replace(place, partition=place.partition + 1, gone=False, cursor=0, server="", sent=frozenset())
 
 
-def _check(place: Place, stored: Stored) -> None:
+def _check(place: ScanPlace, stored: Stored) -> None:
     generation = stored.generation if stored.generation is not None else place.generation
     if not stored.whole or generation != place.generation or (stored.offset or 0) < place.offsets[place.partition]:
         raise Moved(place.partition, stored)
+
+
+def asked_keys(view: KnownView, predicates: Sequence[Predicate]) -> list[bytes] | None:
+    """The keys that every row which matches has one of; None if it may be any."""
+    if len(view.key) != 1:
+        return None
+    name = view.key[0].name
+    asked = [predicate.equal[name] for predicate in predicates if name in predicate.equal]
+    if not asked:
+        return None
+    return [_text(value) for value in frozenset.intersection(*asked)]
+
+
+async def pick(
+    reads: Reads, view: KnownView, place: ScanPlace, keys: Sequence[bytes], matches: Matches | None
+) -> ListingPage:
+    """The one page of a listing of some keys. Raises Moved, and Unavailable."""
+    held = await reads.all(view, keys)
+    return await asyncio.to_thread(_picked, view, place, dict(zip(keys, held, strict=True)), matches)
+
+
+def _picked(view: KnownView, place: ScanPlace, held: dict[bytes, Held], matches: Matches | None) -> ListingPage:
+    found = ListingPage()
+    for key, one in held.items():
+        partition = view.partition(key)
+        generation = one.generation if one.generation is not None else place.generation
+        if not one.whole or generation != place.generation or (one.offset or 0) < place.offsets[partition]:
+            raise Moved(partition, Stored(one.offset, one.target, one.generation))
+        if one.row is not None:
+            chosen = choose({key: one.row}, replace(place, partition=partition), matches)
+            for name, gone in chosen.items():
+                found.add(name, one.row, gone=gone)
+    return found
+
+
+def _text(value: object) -> bytes:
+    """A value as the key of a row has it."""
+    return (str(value).lower() if isinstance(value, bool) else str(value)).encode("utf-8", "surrogatepass")

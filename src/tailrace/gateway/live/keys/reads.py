@@ -14,7 +14,7 @@ _BATCH = 200
 _Group = tuple[str, int, str]
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Where rows are read: `tailrace.store.read.reader.Reader`."""
 
     async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
@@ -24,7 +24,7 @@ class Source(Protocol):
 class Reads:
     """Reads what keys hold; a thousand clients that ask at once cost a few round trips."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RowSource) -> None:
         self._source = source
         self._asked: dict[_Group, dict[bytes, asyncio.Future[Held]]] = {}
         self._tasks: dict[_Group, asyncio.Task[None]] = {}
