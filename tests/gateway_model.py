@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.connection.pace import Pace
 from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.keys.reads import Reads
 from tailrace.gateway.live.keys.registry import KeyRegistry
@@ -31,6 +32,20 @@ def messages(data: bytes) -> Iterator[dict[str, Any]]:
             (size,), start = struct.unpack("!Q", data[2:10]), 10
         yield json.loads(data[start : start + size].decode())
         data = data[start + size :]
+
+
+class _Unpaced(Pace):
+    """Never waits: a busy machine must not change the order of steps."""
+
+    def wait(self, rows: int, keys: int) -> float:  # noqa: ARG002
+        return 0.0
+
+
+def unpaced(metrics: Metrics) -> Tick:
+    """A tick that ends with its turn of the loop, however long a flush took."""
+    tick = Tick(metrics)
+    tick._pace = _Unpaced()
+    return tick
 
 
 class ModelStore:
@@ -124,6 +139,6 @@ class Parts:
         self.metrics = Metrics(self.known)
         settings = Timing(**{"poll": 0.0, "patience": 0.0, **timing})
         self.channels = ChannelRegistry(self.store, self.metrics)
-        self.tick = Tick(self.metrics)
+        self.tick = unpaced(self.metrics)
         reads = Reads(self.store)
         self.keys = KeyRegistry(self.channels, self.store.channel, self.tick, reads, self.known, self.metrics, settings)

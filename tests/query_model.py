@@ -12,6 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from gateway_model import unpaced
 from tailrace.contracts.catalog import Column
 from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import Known, KnownView
@@ -21,7 +22,6 @@ from tailrace.gateway.live.commands import CommandWriter
 from tailrace.gateway.live.predicates import Predicates
 from tailrace.gateway.live.queries.registry import QueryRegistry
 from tailrace.gateway.live.queries.subscription import QuerySubscription
-from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
 from tailrace.store.layout.message import GONE, READY, ROW, Event, Message
@@ -241,7 +241,7 @@ class ModelGateway:
             known,
             Predicates(),
             CommandWriter(_Writer()),
-            Tick(metrics),
+            unpaced(metrics),
             metrics,
             TIMING,
             most_held=most_held,

@@ -19,13 +19,13 @@ from hypothesis.stateful import (
 
 from feed_clients import Client, Errors, Link, offset_of
 from feed_store_model import FeedStoreModel
+from gateway_model import unpaced
 from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, Column
 from tailrace.gateway.catalog import Known
 from tailrace.gateway.live import feeds
 from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.feeds.registry import FeedRegistry
 from tailrace.gateway.live.feeds.subscription import FeedSubscription
-from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
 from tailrace.store.write.feeds import FeedPlace
@@ -69,7 +69,7 @@ class FeedSteps(RuleBasedStateMachine):
 
         metrics = Metrics(known)
         self.channels = ChannelRegistry(self.link, metrics)
-        self.feeds = FeedRegistry(self.channels, self.model, channel, Tick(metrics), known, metrics, timing, LIMIT)
+        self.feeds = FeedRegistry(self.channels, self.model, channel, unpaced(metrics), known, metrics, timing, LIMIT)
 
     def settle(self) -> None:
         async def ticks() -> None:
