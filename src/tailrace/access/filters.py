@@ -14,7 +14,6 @@ A filter and a query are joined as trees, never as texts: no parenthesis of a cl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tailrace.access.templates import (
     Claims,
@@ -27,8 +26,7 @@ from tailrace.access.templates import (
     text_value,
     values,
 )
-from tailrace.contracts.catalog import Column
-from tailrace.queries import Predicate, QueryError, parse
+from tailrace.queries import Predicate, QueryError
 from tailrace.queries.limits import MAX_COST
 from tailrace.queries.parser import tokens
 from tailrace.queries.parser.conditions import every
@@ -64,12 +62,6 @@ def read_filter(text: str) -> FilterTemplate:
     template = FilterTemplate(tuple(pieces))
     _check(template)
     return template
-
-
-@lru_cache(maxsize=1024)
-def predicate(text: str, columns: tuple[Column, ...]) -> Predicate:
-    """The predicate of a filter; raises QueryError. Clients of one view share a few filters, or connect again."""
-    return parse(text, columns)
 
 
 def both(first: Predicate, second: Predicate) -> Predicate:
