@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace.access.extents import Unfit, exact_key, extent
-from tailrace.access.filters import both, predicate, read_filter
+from tailrace.access.filters import both, read_filter
 from tailrace.access.patterns import ColumnPatterns, KeyPattern, Pattern, read_pattern
 from tailrace.access.rights import Grant, Rights, RightsError, read_document, read_documents, rights_of
 from tailrace.access.templates import MOST, TemplateError, Unusable, fill, read_template
@@ -47,7 +47,7 @@ def matches_any(patterns: list[KeyPattern], key: str, columns: tuple[Column, ...
 
 def matches(where: str | None, **row: object) -> bool:
     assert where is not None
-    return predicate(where, COLUMNS).matches(row, 0)
+    return parse(where, COLUMNS).matches(row, 0)
 
 
 def test_what_is_not_named_is_not_allowed() -> None:
@@ -198,7 +198,7 @@ def test_a_filter_means_exactly_equality_with_the_claim(other: str, text: str) -
 @example("order_id = 1) or (true", "x")
 @example("order_id = 1 or true", "x")
 def test_no_query_of_a_client_gets_past_the_filter(asked: str, text: str) -> None:
-    restriction = predicate(str(read_filter("customer = {sub}").text({"sub": text or "-"})), COLUMNS)
+    restriction = parse(str(read_filter("customer = {sub}").text({"sub": text or "-"})), COLUMNS)
     for query in (asked, f"order_id = 1 or {asked}", "true", "customer <> 'x' or true"):
         try:
             found = both(parse(query, COLUMNS), restriction)

@@ -5,19 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from tailrace.contracts.commands import Stream
 from tailrace.gateway.live.channels import Bell, ChannelRegistry
 from tailrace.gateway.live.streams.directory import StreamDirectory
 from tailrace.gateway.metrics import Metrics
 from tailrace.store.connection.outages import Unavailable
 
-if TYPE_CHECKING:
-    from tailrace.gateway.live.streams.subscription import StreamSubscription
-
 log = logging.getLogger(__name__)
 
 _TICK = 0.5
+
+
+class StreamFollower(Protocol):
+    """A connection to a stream."""
+
+    stream: Stream
+
+    def take(self, stream: Stream | None) -> None:
+        """Take what the stream is now; None if it has ended."""
 
 
 class _Connected:
@@ -25,7 +32,7 @@ class _Connected:
 
     def __init__(self, channel: bytes, work: asyncio.Event) -> None:
         self.channel = channel
-        self.subscriptions: set[StreamSubscription] = set()
+        self.subscriptions: set[StreamFollower] = set()
         self.refreshed = 0.0
         # What was changed before the channel was joined is read.
         self.asked = True
@@ -52,7 +59,7 @@ class ConnectedStreams:
     def __len__(self) -> int:
         return len(self._connected)
 
-    def hold(self, subscription: StreamSubscription) -> None:
+    def hold(self, subscription: StreamFollower) -> None:
         """A connection to a stream has begun."""
         id = subscription.stream.id
         connected = self._connected.get(id)
@@ -62,7 +69,7 @@ class ConnectedStreams:
         connected.subscriptions.add(subscription)
         connected.ask()
 
-    def release(self, subscription: StreamSubscription) -> None:
+    def release(self, subscription: StreamFollower) -> None:
         """A connection to a stream has ended."""
         id = subscription.stream.id
         connected = self._connected.get(id)
