@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.message import GONE, READY, ROW, Event, Message
 from tailrace.store.read.matches import Matches, Members, NotReady, Reset
 

@@ -20,7 +20,7 @@ from gateway_process import GatewayProcess, Store, row, view
 from tailrace.contracts.catalog import Column
 from tailrace.dev.redis_server import RedisServer
 from tailrace.queries import parse
-from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.read.page_keys import PERIOD, PageKeys
 

@@ -16,7 +16,7 @@ from tailrace.materializer.views.expiry import Expiring
 from tailrace.materializer.views.hand_over import HandingOver
 from tailrace.materializer.views.open_partition import Lose, OpenPartition
 from tailrace.materializer.views.pruning import Finished, Pruning
-from tailrace.store.connection.eviction import evicts
+from tailrace.store.write.eviction import evicts
 from tailrace.store.write.expiries import Expiries
 from tailrace.store.write.hand_overs import HandOvers
 from tailrace.store.write.tombstones import Tombstones

@@ -9,9 +9,8 @@ from typing import Any, cast
 
 import redis
 
-from tailrace.store.connection.async_servers import AsyncServers
 from tailrace.store.connection.outages import unavailable
-from tailrace.store.connection.servers import Servers
+from tailrace.store.connection.servers import AsyncServers, Servers
 
 # The keys and the arguments of a script.
 Call = tuple[Sequence[bytes], Sequence[Any]]

@@ -1,9 +1,10 @@
 """Which server holds a key, as far as is known; without I/O.
 
 One server holds everything. Sentinels are asked for the master. Any node of a Cluster knows which node has which slots.
-Who uses it asks the `advisers` in their order until `learn` says that an answer will do, and calls `doubt` when a
-server could not be used: then it is asked anew. What was learned from Sentinels is asked again every few seconds,
-because a master that they have replaced may go on answering; a Cluster's node says so itself.
+Unless the topology is `settled`, its user asks the advisers `to_ask` in their order until `learn` says that an answer
+will do; if none does, it calls `make_do`. It calls `doubt` when a server could not be used: then it asks anew. What was
+learned from Sentinels is asked again every few seconds, because a master that they have replaced may go on answering; a
+Cluster's node says so itself.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Topology:
 
     @property
     def known(self) -> bool:
-        """Whether `node` can be asked."""
+        """Whether it is known which server holds a key."""
         return self._known
 
     @property
@@ -57,8 +58,16 @@ class Topology:
         """Whether an adviser should be asked, although something is known."""
         return self.address.kind == "sentinel" and self._known and now >= self._asked_at + ASK_AGAIN
 
+    def settled(self, now: float) -> bool:
+        """Whether a command can be sent without asking anybody first."""
+        return self._known and not self.due(now)
+
+    def to_ask(self, now: float) -> list[Node]:
+        """The advisers to ask before a command, in this order: one if something is known, otherwise all."""
+        return self.advisers(now)[: 1 if self._known else None]
+
     def advisers(self, now: float) -> list[Node]:
-        """Whom to ask, in this order: each time another one comes first, and last those that did not answer."""
+        """Everybody who may be asked: each time another one comes first, and last those that did not answer."""
         seeds = list(self.address.seeds)
         if self.address.kind == "cluster":
             seeds = list(dict.fromkeys([*self._nodes, *seeds]))
@@ -72,7 +81,7 @@ class Topology:
         self._asked_at = now
 
     def learn(self, adviser: Node, answer: Any, now: float) -> bool:
-        """Take in an answer; False where it does not say where everything is."""
+        """Take in an answer; False if it does not say where everything is."""
         self._put_off.pop(adviser, None)
         self._asked_at = now
         found = self._learn_slots(adviser, answer) if self.question[0] == "CLUSTER" else self._learn_master(answer)
@@ -80,7 +89,7 @@ class Topology:
         return found
 
     def doubt(self) -> None:
-        """What is known may not be so: it is asked for before the next use."""
+        """What is known may be wrong: it is asked for before the next command."""
         if self.address.kind != "server":
             self._known, self._epoch = False, -1
 
@@ -89,13 +98,33 @@ class Topology:
         self._known = self.address.kind == "sentinel" and bool(self._nodes)
         return self._known
 
+    def make_do(self, failure: Unavailable | None) -> None:
+        """Go on with what is known, because none of the advisers that were asked has said more.
+
+        If nothing is known, raises what the last of them failed with.
+        """
+        if not self._known and not self.go_on():
+            raise failure or self._nowhere()
+
     def node(self, key: bytes) -> Node | None:
-        """The server that holds a key; None where no one serves it."""
+        """The server that holds a key; None if no server has its slot."""
         if not self._starts:
             return self._nodes[0] if self._nodes else None
         slot = slot_of(key)
         at = bisect_right(self._starts, slot) - 1
         return self._nodes[at] if at >= 0 and slot <= self._ends[at] else None
+
+    def holder(self, key: bytes) -> Node:
+        """The server that holds a key; if there is none, doubts what is known and raises Unavailable."""
+        node = self.node(key)
+        if node is None:
+            self.doubt()
+            raise self._nowhere()
+        return node
+
+    def _nowhere(self) -> Unavailable:
+        asked = ", ".join(seed.name for seed in self.address.seeds)
+        return Unavailable("CLUSTERDOWN", *CODES["CLUSTERDOWN"], f"no server is named by {asked}")
 
     def _learn_master(self, answer: Any) -> bool:
         pairs = answer if isinstance(answer, Mapping) else dict(zip(answer[::2], answer[1::2], strict=False))
@@ -126,7 +155,7 @@ class Topology:
 
 
 def slot_of(key: bytes) -> int:
-    """The slot of a key in a Cluster: that of its hash tag, where it has one."""
+    """The slot of a key in a Cluster: that of its hash tag if it has one."""
     start = key.find(b"{")
     if start >= 0:
         end = key.find(b"}", start + 1)
@@ -137,18 +166,3 @@ def slot_of(key: bytes) -> int:
 
 def _text(value: bytes | str | int) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def holder(topology: Topology, key: bytes) -> Node:
-    """The server that holds a key; raises Unavailable, and doubts what is known, where no one serves it."""
-    node = topology.node(key)
-    if node is None:
-        topology.doubt()
-        raise nowhere(topology)
-    return node
-
-
-def nowhere(topology: Topology) -> Unavailable:
-    """Why a key is on no server."""
-    asked = ", ".join(seed.name for seed in topology.address.seeds)
-    return Unavailable("CLUSTERDOWN", *CODES["CLUSTERDOWN"], f"no server is named by {asked}")

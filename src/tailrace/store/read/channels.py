@@ -19,8 +19,8 @@ from typing import Any
 import redis
 
 from tailrace.store.connection.address import Node
-from tailrace.store.connection.async_servers import AsyncServers
 from tailrace.store.connection.outages import Unavailable
+from tailrace.store.connection.servers import AsyncServers
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.store.connection.async_servers import AsyncServers
 from tailrace.store.connection.scripts import AsyncScript, script_text
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.feed_keys import feed_keys
 from tailrace.store.layout.row import Row, unpack
 from tailrace.store.write.feeds import FeedPlace

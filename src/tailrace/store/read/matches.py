@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.store.connection.async_servers import AsyncServers
 from tailrace.store.connection.scripts import AsyncScript, script_text
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.keys import QueryNames, partition_keys
 from tailrace.store.layout.row import Row, unpack
 

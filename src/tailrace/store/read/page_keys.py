@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.connection.servers import AsyncServers
 
 # For how many seconds a key signs; it is believed for as long after that.
 PERIOD = 86_400

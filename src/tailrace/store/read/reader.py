@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tailrace.contracts.freshness import Report
-from tailrace.store.connection.async_servers import AsyncServers
 from tailrace.store.connection.outages import Unavailable as Unavailable
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.keys import catalog_key, partition_keys
 from tailrace.store.layout.row import Row, unpack
 from tailrace.store.layout.stored import FIELDS, Stored

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any, cast
 
-from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.connection.servers import AsyncServers
 
 # For how many seconds it is remembered after the last time.
 KEPT = 7 * 86_400

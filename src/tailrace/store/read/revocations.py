@@ -13,9 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, cast
 
-from tailrace.store.connection.async_servers import AsyncServers
 from tailrace.store.connection.scripts import AsyncScript, Script, script_text
-from tailrace.store.connection.servers import Servers
+from tailrace.store.connection.servers import AsyncServers, Servers
 
 Times = tuple[int, int]
 _TIMES = re.compile(rb"(\d{1,16}) (\d{1,16})", re.ASCII)

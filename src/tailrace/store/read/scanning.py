@@ -14,7 +14,7 @@ from typing import cast
 
 from redis.exceptions import NoPermissionError
 
-from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.keys import partition_keys
 from tailrace.store.layout.row import Row, unpack
 from tailrace.store.layout.stored import FIELDS, Stored

@@ -10,8 +10,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.store.connection.async_servers import AsyncServers
 from tailrace.store.connection.scripts import AsyncScript, script_text
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.keys import search_key, stream_key
 
 SEARCHING, SEARCHED = b"searching", b"searched"

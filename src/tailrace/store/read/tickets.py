@@ -10,8 +10,8 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any, cast
 
-from tailrace.store.connection.async_servers import AsyncServers
 from tailrace.store.connection.scripts import AsyncScript, script_text
+from tailrace.store.connection.servers import AsyncServers
 
 
 class Tickets:

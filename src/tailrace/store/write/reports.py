@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, cast
 
 from tailrace.contracts.freshness import FORGOTTEN, Report
-from tailrace.store.connection.async_servers import AsyncServers
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.keys import freshness_key
 from tailrace.store.write.writer import Writer
 

@@ -18,7 +18,7 @@ from streaming import Streams
 from tailrace.contracts.key_changes import MOST as MOST_CHANGES
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.connection.async_servers import MOST
+from tailrace.store.connection.servers import MOST
 
 
 @pytest.fixture(scope="module")
