@@ -16,6 +16,7 @@ from tailrace.contracts.event import Event
 from tailrace.dev.broker import Broker
 from tailrace.kafka.catalog_topic import CatalogWriter
 from tailrace.kafka.topics import COMPACTED, EVENTS, Topics
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.feed_keys import FeedKeys, feed_keys
 from tailrace.store.layout.row import unpack
 from tailrace.store.layout.stored import FIELDS, stored
@@ -100,7 +101,8 @@ class Gateway:
     def __init__(self, log: FeedLog, url: str, name: str, lease: float) -> None:
         self._log = log
         self._runner = asyncio.Runner()
-        self._listening = Listening(url, log.prefix, name, lease=lease)
+        self._servers = AsyncServers(url)
+        self._listening = Listening(self._servers, log.prefix, name, lease=lease)
 
     def listen(self, client: bytes) -> Listener:
         """See `Listening.listen`."""
@@ -121,7 +123,7 @@ class Gateway:
 
     def close(self) -> None:
         """Close the connections."""
-        self._runner.run(self._listening.close())
+        self._runner.run(self._servers.close())
         self._runner.close()
 
 

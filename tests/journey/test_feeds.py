@@ -17,6 +17,7 @@ from sse import Follower
 from tailrace.contracts.catalog import APP_RECORD, Catalog
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.read.reader import Reader
 
@@ -52,9 +53,9 @@ def follow() -> Iterator[Callable[[str], Follower]]:
 
 
 async def catalog_of(notes: Tailrace) -> Catalog | None:
-    reader = Reader(notes.redis.url, default_prefix(notes.app))
-    found = (await reader.catalog()).get(APP_RECORD)
-    await reader.close()
+    servers = AsyncServers(notes.redis.url)
+    found = (await Reader(servers, default_prefix(notes.app)).catalog()).get(APP_RECORD)
+    await servers.close()
     return Catalog.decode(found) if found is not None else None
 
 

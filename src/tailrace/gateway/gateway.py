@@ -38,12 +38,14 @@ from tailrace.kafka.async_writer import AsyncWriter
 from tailrace.kafka.commands_topic import CommandsReader
 from tailrace.kafka.ends import Ends
 from tailrace.store.connection.outages import Unavailable
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.read.channels import Channels
 from tailrace.store.read.listening import Listening
 from tailrace.store.read.matches import Matches
 from tailrace.store.read.page_keys import PageKeys
 from tailrace.store.read.reader import Reader
 from tailrace.store.read.revocations import Revocations
+from tailrace.store.read.scanning import Scanning
 from tailrace.store.read.streams import Streams
 
 log = logging.getLogger(__name__)
@@ -67,23 +69,24 @@ class Gateway:
         self.metrics = Metrics(self.known)
         self.known.failed = partial(self.metrics.set_aside, "catalog")
         self.predicates = Predicates()
+        self.servers = AsyncServers(redis)
         # Who comes in, and how much it takes.
         self.access = Access(self.known, self.predicates)
         self.presence = Presence(limits, timing.grace)
         self.revoked = Revoked()
-        self.revoking = Revoking(self.presence, self.revoked, Revocations(redis, prefix), timing.sweep)
+        self.revoking = Revoking(self.presence, self.revoked, Revocations(self.servers, prefix), timing.sweep)
         self.doorway = Doorway(timing, self.metrics)
         self.budgets = Budgets(limits, self.metrics)
         # What is read.
-        self.reader = Reader(redis, prefix)
-        self.scanning = self.reader.scanning
-        self.page_keys = PageKeys(self.reader.servers, prefix)
+        self.reader = Reader(self.servers, prefix)
+        self.scanning = Scanning(self.servers, prefix)
+        self.page_keys = PageKeys(self.servers, prefix)
         self.reads = Reads(self.reader)
-        self.matches = Matches(self.reader.servers, prefix)
-        self.listening = Listening(redis, prefix, uuid4().hex, lease=timing.lease)
+        self.matches = Matches(self.servers, prefix)
+        self.listening = Listening(self.servers, prefix, uuid4().hex, lease=timing.lease)
         self.ends = Ends(kafka)
         # What is heard, and written to clients.
-        self.link = Channels(redis, self._receive, self._recovered, ping=timing.ping)
+        self.link = Channels(self.servers, self._receive, self._recovered, ping=timing.ping)
         self.channels = ChannelRegistry(self.link, self.metrics)
         self.tick = Tick(self.metrics)
         self.connections = Connections(self.metrics, timing, self.tick.flush)
@@ -109,7 +112,7 @@ class Gateway:
         self.feeds = FeedRegistry(
             self.channels, self.listening, self.listening.channel, self.tick, self.known, self.metrics, timing
         )
-        streams = Streams(self.reader.servers, prefix)
+        streams = Streams(self.servers, prefix)
         topic = partial(CommandsReader, kafka, app) if kafka else None
         self.directory = StreamDirectory(streams, self.commands, topic, self.budgets, timing.look)
         self.connected = ConnectedStreams(self.channels, self.directory, timing.sweep, self.metrics)
@@ -148,13 +151,10 @@ class Gateway:
             await self.feeds.finish()
             await _ended(tasks)
             await self.commands.close()
-            await self.reader.close()
-            await self.listening.close()
+            await self.servers.close()
             await self.event_schemas.close()
             await asyncio.to_thread(self.events_in.close)
             await asyncio.to_thread(self.ends.close)
-            await self.revoking.close()
-            await self.access.close()
 
     async def drain(self) -> None:
         """Take no more streams, and end those there are."""

@@ -64,8 +64,7 @@ def guarded(gateway: Gateway, settings: Settings, prefix: str, *, loopback: bool
     """Give a gateway its access, and say who may come in; raises SettingError."""
     tokens, cookie = read_tokens(settings, loopback=loopback), settings.text("auth-cookie")
     if tokens is not None:
-        place = (settings.text("redis"), prefix)
-        tickets, restricted = Tickets(*place), Restricted(*place)
+        tickets, restricted = Tickets(gateway.servers, prefix), Restricted(gateway.servers, prefix)
         gateway.access = TokenAccess(
             tokens, tickets, restricted, gateway.revoked, gateway.known, gateway.predicates, cookie
         )

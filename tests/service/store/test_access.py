@@ -9,6 +9,7 @@ from typing import Any, cast
 import redis as redis_client
 
 from tailrace.dev.redis_server import RedisServer
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.read.restricted import KEPT, Restricted
 from tailrace.store.read.revocations import Revocations, revoke
 from tailrace.store.read.tickets import Tickets
@@ -16,14 +17,15 @@ from tailrace.store.read.tickets import Tickets
 
 def test_of_many_who_take_a_ticket_at_once_one_gets_it(redis_server: RedisServer, fresh: str) -> None:
     async def go() -> None:
-        gateways = [Tickets(redis_server.url, fresh) for _ in range(4)]
+        servers = [AsyncServers(redis_server.url) for _ in range(4)]
+        gateways = [Tickets(one, fresh) for one in servers]
         await gateways[0].put("made up", b"claims", 30)
         found = await asyncio.gather(*(one.take("made up") for one in gateways for _ in range(5)))
         assert sorted(one for one in found if one is not None) == [b"claims"]
         await gateways[0].put("short", b"claims", 0.001)
         await asyncio.sleep(0.05)
         assert await gateways[1].take("short") is None
-        for one in gateways:
+        for one in servers:
             await one.close()
 
     asyncio.run(go())
@@ -32,10 +34,11 @@ def test_of_many_who_take_a_ticket_at_once_one_gets_it(redis_server: RedisServer
 
 def test_who_was_shown_a_part_is_remembered_for_a_time(redis_server: RedisServer, fresh: str) -> None:
     async def go() -> list[bool]:
-        restricted = Restricted(redis_server.url, fresh)
+        servers = AsyncServers(redis_server.url)
+        restricted = Restricted(servers, fresh)
         await restricted.add("a", "orders")
         found = [await restricted.includes(*asked) for asked in (("a", "orders"), ("b", "orders"), ("a", "names"))]
-        await restricted.close()
+        await servers.close()
         return found
 
     assert asyncio.run(go()) == [True, False, False]
@@ -53,10 +56,11 @@ def test_revocations_are_kept_for_their_time_and_only_reach_further(redis_server
     now = int(time.time() * 1000)
 
     async def put(**revoked: tuple[int, int]) -> dict[str, tuple[int, int]]:
-        store = Revocations(redis_server.url, fresh)
+        servers = AsyncServers(redis_server.url)
+        store = Revocations(servers, fresh)
         await store.put(revoked)
         found = await store.all()
-        await store.close()
+        await servers.close()
         return found
 
     revoke(redis_server.url, fresh, "sub:a", 60)

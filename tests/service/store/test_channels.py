@@ -8,6 +8,7 @@ import redis
 
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.connection.address import Node
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.read.channels import Channels
 
 PATIENCE = 20.0
@@ -16,7 +17,7 @@ PATIENCE = 20.0
 def test_who_waits_for_a_channel_that_is_left_and_joined_again_gets_it(redis_server: RedisServer, fresh: str) -> None:
     async def wait() -> None:
         channel = fresh.encode()
-        channels = Channels(redis_server.url, lambda *_: None, lambda: None)
+        channels = Channels(AsyncServers(redis_server.url), lambda *_: None, lambda: None)
         channels.join(channel)
         waiting = asyncio.create_task(channels.joined(channel))
         await asyncio.sleep(0)
@@ -35,7 +36,7 @@ def test_who_waits_for_a_channel_that_nobody_wants_any_more_waits_no_longer(
 ) -> None:
     async def wait() -> None:
         channel = fresh.encode()
-        channels = Channels(redis_server.url, lambda *_: None, lambda: None)
+        channels = Channels(AsyncServers(redis_server.url), lambda *_: None, lambda: None)
         channels.join(channel)
         waiting = asyncio.create_task(channels.joined(channel))
         await asyncio.sleep(0)
@@ -54,7 +55,7 @@ def test_a_link_that_breaks_as_it_is_stopped_stops(redis_server: RedisServer, fr
                 raise redis.ConnectionError("broken")
 
     async def stop() -> None:
-        channels = Breaking(redis_server.url, lambda *_: None, lambda: None)
+        channels = Breaking(AsyncServers(redis_server.url), lambda *_: None, lambda: None)
         channels.join(fresh.encode())
         running = asyncio.create_task(channels.run())
         await asyncio.wait_for(channels.joined(fresh.encode()), PATIENCE)

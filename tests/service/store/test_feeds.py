@@ -20,6 +20,7 @@ from tailrace.contracts.record import MAX_NUMBER
 from tailrace.dev.redis_server import RedisServer
 from tailrace.materializer.feeds.batch import gather
 from tailrace.store.connection.outages import Unavailable
+from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.feed_keys import feed_keys
 from tailrace.store.layout.packed_events import PackedEvents, pack_events
 from tailrace.store.read.listening import Listening, heard
@@ -67,7 +68,8 @@ class FeedSteps(RuleBasedStateMachine):
         self.client = redis.Redis.from_url(self.url)
         self.feeds = Feeds(Writer(self.url, prefix))
         self.runner = asyncio.Runner()
-        self.gateways = {name: Listening(self.url, prefix, name, lease=LONG) for name in GATEWAYS}
+        self.servers = {name: AsyncServers(self.url) for name in GATEWAYS}
+        self.gateways = {name: Listening(self.servers[name], prefix, name, lease=LONG) for name in GATEWAYS}
         self.heard = self.client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
         self.heard.psubscribe(self.keys.channels + b"*")
         self.marks: dict[bytes, int] = {}
@@ -216,8 +218,8 @@ class FeedSteps(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):
-            for gateway in self.gateways.values():
-                self.runner.run(gateway.close())
+            for servers in self.servers.values():
+                self.runner.run(servers.close())
             self.runner.close()
             self.heard.close()
             self.client.close()
@@ -373,7 +375,8 @@ def test_a_page_begins_after_any_offset_and_holds_the_last_events_up_to_the_leng
     written: list[int] = []
     reached = -1
     with asyncio.Runner() as runner:
-        reader = Listening(redis_server.url, f"test:{fresh}", "g1")
+        servers = AsyncServers(redis_server.url)
+        reader = Listening(servers, f"test:{fresh}", "g1")
         for size in (1, 1, 3, length, length + 3):
             events = [Event(b"a", b"{}", 1, reached + 3 * n, 0, reached + 3 * n, b"s:0") for n in range(1, size + 1)]
             last = events[-1].offset
@@ -394,4 +397,4 @@ def test_a_page_begins_after_any_offset_and_holds_the_last_events_up_to_the_leng
                 assert page is not None
                 assert [row.offset for row in page.events] == [offset for offset in kept if offset > after][:10]
                 assert page.complete == (after >= dropped)
-        runner.run(reader.close())
+        runner.run(servers.close())

@@ -137,8 +137,6 @@ class Access:
         """Whether a client that follows this sees other rows by another token."""
         return False
 
-    async def close(self) -> None: ...
-
 
 def identity_of(scope: Scope) -> Identity | None:
     """Who sends a request, as the guard has found out; None if it did not ask."""

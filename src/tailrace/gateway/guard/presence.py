@@ -160,9 +160,6 @@ class Revoking:
         """There are new revocations, or messages about them may have been lost."""
         self._told.set()
 
-    async def close(self) -> None:
-        await self._store.close()
-
     async def run(self) -> None:
         """End what has to end, until cancelled; Redis is not waited for."""
         while True:

@@ -45,7 +45,6 @@ class TokenAccess(Authorizer):
         cookie: str,
     ) -> None:
         super().__init__(catalog, predicates, restricted)
-        self._closing = (tickets.close, restricted.close)
         self._tokens = tokens
         self._tickets = tickets
         self._revoked = revoked
@@ -109,10 +108,6 @@ class TokenAccess(Authorizer):
         except Unavailable:
             raise unavailable("Redis is unavailable", "Ask again in a moment.", expected=_TICKETS) from None
         return found
-
-    async def close(self) -> None:
-        for close in self._closing:
-            await close()
 
     def _valid(self, identity: Identity) -> Identity:
         if not self._revoked.loaded:

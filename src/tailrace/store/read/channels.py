@@ -39,13 +39,13 @@ class Channels:
 
     def __init__(
         self,
-        url: str,
+        servers: AsyncServers,
         receive: Callable[[bytes, bytes], None],
         recovered: Callable[[], None],
         *,
         ping: float = 2.0,
     ) -> None:
-        self._servers = AsyncServers(url)
+        self._servers = servers
         self._last: Node | None = None
         self._receive = receive
         self._recovered = recovered
@@ -95,12 +95,6 @@ class Channels:
 
     async def run(self) -> None:
         """Keep the link up until cancelled."""
-        try:
-            await self._run()
-        finally:
-            await self._servers.close()
-
-    async def _run(self) -> None:
         delay = _FIRST_DELAY
         while True:
             try:

@@ -98,15 +98,15 @@ class Listening:
     not made; both are safe, because it expires.
     """
 
-    def __init__(self, url: str, prefix: str, gateway: str, *, lease: float = LEASE) -> None:
+    def __init__(self, servers: AsyncServers, prefix: str, gateway: str, *, lease: float = LEASE) -> None:
         if not gateway or gateway.split() != [gateway]:
             raise ValueError(f"expected a name of the gateway without spaces, got {gateway!r}")
         self._prefix = prefix
         self._gateway = gateway
         self._lease = lease
-        self._servers = AsyncServers(url)
-        self._listen = AsyncScript(self._servers, script_text("history", "listen"))
-        self._events = AsyncScript(self._servers, script_text("history", "events"))
+        apart = servers.apart()
+        self._listen = AsyncScript(apart, script_text("history", "listen"))
+        self._events = AsyncScript(apart, script_text("history", "events"))
         # The name of each history is learnt from the first answer that tells it.
         self._begun: dict[tuple[str, int], str] = {}
 
@@ -140,10 +140,6 @@ class Listening:
     def channel(self, place: FeedPlace, client: bytes) -> bytes:
         """The channel that the events of a client are published on."""
         return feed_keys(self._prefix, place.feed.name, place.partition).channel(place.lineage, client)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._servers.close()
 
     async def _registered(self, place: FeedPlace, client: bytes, how: str) -> Listener:
         keys, feed = feed_keys(self._prefix, place.feed.name, place.partition), place.feed

@@ -13,7 +13,6 @@ from tailrace.store.layout.keys import catalog_key, partition_keys
 from tailrace.store.layout.row import Row, unpack
 from tailrace.store.layout.stored import FIELDS, Stored
 from tailrace.store.layout.stored import stored as stored_of
-from tailrace.store.read.scanning import Scanning
 from tailrace.store.write.reports import read_reports
 
 
@@ -32,15 +31,9 @@ class Held:
 class Reader:
     """Reads Redis. Every method raises Unavailable when it fails."""
 
-    def __init__(self, url: str, prefix: str) -> None:
+    def __init__(self, servers: AsyncServers, prefix: str) -> None:
         self._prefix = prefix
-        self._servers = AsyncServers(url)
-        self.scanning = Scanning(self._servers, prefix)
-
-    @property
-    def servers(self) -> AsyncServers:
-        """The connections, for other reads of the same store; they are closed here."""
-        return self._servers
+        self._servers = servers
 
     async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
         """What keys of one partition hold, all read at one moment."""
@@ -101,7 +94,3 @@ class Reader:
         """Ask whether Redis answers."""
         async with self._servers.at(catalog_key(self._prefix).encode()) as redis:
             await cast(Awaitable[Any], redis.ping())
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._servers.close()

@@ -19,9 +19,9 @@ KEPT = 7 * 86_400
 class Restricted:
     """Every method raises Unavailable when it fails."""
 
-    def __init__(self, url: str, prefix: str) -> None:
+    def __init__(self, servers: AsyncServers, prefix: str) -> None:
         self._prefix = prefix
-        self._servers = AsyncServers(url)
+        self._servers = servers.apart()
 
     async def add(self, user: str, view: str) -> None:
         """Remember that a user is shown a part of a view."""
@@ -34,10 +34,6 @@ class Restricted:
         name = self._name(user, view)
         async with self._servers.at(name) as redis:
             return bool(await cast(Any, redis.exists(name)))
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._servers.close()
 
     def _name(self, user: str, view: str) -> bytes:
         digest = sha256(f"{user}\0{view}".encode()).hexdigest()

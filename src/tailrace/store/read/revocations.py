@@ -28,8 +28,8 @@ def revoked_key(prefix: str) -> bytes:
 class Revocations:
     """The gateway's side. Every method raises Unavailable when it fails."""
 
-    def __init__(self, url: str, prefix: str) -> None:
-        self._servers = AsyncServers(url)
+    def __init__(self, servers: AsyncServers, prefix: str) -> None:
+        self._servers = servers.apart()
         self._revoke = AsyncScript(self._servers, script_text("revoke"))
         self.channel = revoked_key(prefix)
 
@@ -43,10 +43,6 @@ class Revocations:
     async def put(self, revoked: Mapping[str, Times]) -> None:
         """Write down what Redis has lost."""
         await self._revoke(keys=[self.channel], args=_arguments(revoked))
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._servers.close()
 
 
 def revoke(url: str, prefix: str, name: str, seconds: float) -> None:

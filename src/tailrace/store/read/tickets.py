@@ -17,9 +17,9 @@ from tailrace.store.connection.servers import AsyncServers
 class Tickets:
     """Every method raises Unavailable when it fails."""
 
-    def __init__(self, url: str, prefix: str) -> None:
+    def __init__(self, servers: AsyncServers, prefix: str) -> None:
         self._prefix = prefix
-        self._servers = AsyncServers(url)
+        self._servers = servers.apart()
         self._take = AsyncScript(self._servers, script_text("taken"))
 
     async def put(self, ticket: str, held: bytes, seconds: float) -> None:
@@ -34,10 +34,6 @@ class Tickets:
         Cancelling leaves it taken or not taken.
         """
         return cast(bytes | None, await self._take(keys=[self._name(ticket)], args=[]))
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._servers.close()
 
     def _name(self, ticket: str) -> bytes:
         return f"{self._prefix}:ticket:{sha256(ticket.encode()).hexdigest()}".encode()
