@@ -11,11 +11,11 @@ import redis
 from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, Column
 from tailrace.contracts.event import Event
 from tailrace.contracts.position import Position
-from tailrace.store.layout.feed_keys import FeedKeys, feed_keys
+from tailrace.store.layout.feed_keys import FeedKeys, FeedPlace, feed_keys
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.layout.packed_events import pack_events
 from tailrace.store.layout.row import Row
-from tailrace.store.write.feeds import Beginning, FeedPlace, Feeds, Taken
+from tailrace.store.write.feeds import Beginning, Feeds, Taken
 from tailrace.store.write.writer import Writer
 
 FEED = "notices"

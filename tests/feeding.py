@@ -17,11 +17,10 @@ from tailrace.dev.broker import Broker
 from tailrace.kafka.catalog_topic import CatalogWriter
 from tailrace.kafka.topics import COMPACTED, EVENTS, Topics
 from tailrace.store.connection.servers import AsyncServers
-from tailrace.store.layout.feed_keys import FeedKeys, feed_keys
+from tailrace.store.layout.feed_keys import FeedKeys, FeedPlace, feed_keys
 from tailrace.store.layout.row import unpack
 from tailrace.store.layout.stored import FIELDS, stored
 from tailrace.store.read.listening import Listener, Listening, Page
-from tailrace.store.write.feeds import FeedPlace
 
 
 class FeedLog:

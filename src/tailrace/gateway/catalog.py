@@ -20,7 +20,7 @@ from tailrace.contracts.catalog import (
     Progress,
 )
 from tailrace.contracts.partitions import partition_of
-from tailrace.store.write.feeds import FeedPlace
+from tailrace.store.layout.feed_keys import FeedPlace
 
 log = logging.getLogger(__name__)
 

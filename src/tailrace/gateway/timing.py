@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.store.read.listening import LEASE
+from tailrace.store.layout.feed_keys import LEASE
 
 
 @dataclass(frozen=True)

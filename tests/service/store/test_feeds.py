@@ -21,11 +21,11 @@ from tailrace.dev.redis_server import RedisServer
 from tailrace.materializer.feeds.batch import gather
 from tailrace.store.connection.outages import Unavailable
 from tailrace.store.connection.servers import AsyncServers
-from tailrace.store.layout.feed_keys import feed_keys
+from tailrace.store.layout.feed_keys import FeedPlace, feed_keys
 from tailrace.store.layout.packed_events import PackedEvents, pack_events
 from tailrace.store.read.listening import Listening, heard
 from tailrace.store.write import feeds
-from tailrace.store.write.feeds import Beginning, FeedParcel, FeedPlace, Feeds, Taken
+from tailrace.store.write.feeds import Beginning, FeedParcel, Feeds, Taken
 from tailrace.store.write.writer import Moved, Writer
 
 LINEAGE = "0123abcd"

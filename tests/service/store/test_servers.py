@@ -12,12 +12,12 @@ import redis
 from tailrace.contracts.catalog import CatalogFeed
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.connection.servers import MOST, AsyncServers
+from tailrace.store.layout.feed_keys import FeedPlace
 from tailrace.store.read.listening import Listening
 from tailrace.store.read.reader import Reader
 from tailrace.store.read.restricted import Restricted
 from tailrace.store.read.revocations import Revocations
 from tailrace.store.read.tickets import Tickets
-from tailrace.store.write.feeds import FeedPlace
 
 PATIENCE = 20.0
 PLACE = FeedPlace(CatalogFeed("f", "f", "id", 1, 1, (), (), {}), 0, "0123abcd")

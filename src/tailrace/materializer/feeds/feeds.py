@@ -27,9 +27,9 @@ from tailrace.materializer.feeds.feed_writer import Taking
 from tailrace.materializer.feeds.open_feed import OpenFeed
 from tailrace.materializer.reports import Reporting
 from tailrace.materializer.rest import Resting
+from tailrace.store.layout.feed_keys import REFRESH, FeedPlace
 from tailrace.store.layout.packed_events import PackedEvents
-from tailrace.store.read.listening import REFRESH
-from tailrace.store.write.feeds import FeedPlace, Feeds, Taken
+from tailrace.store.write.feeds import Feeds, Taken
 from tailrace.store.write.writer import Moved, Writer
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from tailrace.kafka.changelogs import Partition
-from tailrace.store.write.feeds import FeedPlace
+from tailrace.store.layout.feed_keys import FeedPlace
 
 # Of an age, so long at most pass between two looks at the history of a client that gets events.
 _SHARE = 100

@@ -24,6 +24,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tailrace.contracts.catalog import CatalogFeed
+
+# For how many seconds a registration lasts at least, and how often a gateway refreshes it.
+LEASE = 15.0
+REFRESH = LEASE / 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPlace:
+    """One partition of a feed, as the catalog names it."""
+
+    feed: CatalogFeed
+    partition: int
+    lineage: str
+
 
 @dataclass(frozen=True, slots=True)
 class FeedKeys:

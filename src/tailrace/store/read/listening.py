@@ -22,13 +22,9 @@ from typing import Any, cast
 
 from tailrace.store.connection.scripts import AsyncScript, script_text
 from tailrace.store.connection.servers import AsyncServers
-from tailrace.store.layout.feed_keys import feed_keys
+from tailrace.store.layout.feed_keys import LEASE, FeedPlace, feed_keys
 from tailrace.store.layout.row import Row, unpack
-from tailrace.store.write.feeds import FeedPlace
 
-# For how many seconds a registration lasts at least, and how often it is to be refreshed.
-LEASE = 15.0
-REFRESH = LEASE / 3
 PAGE = 500
 
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 from tailrace.contracts.freshness import Report
 from tailrace.store.connection.outages import Unavailable as Unavailable
 from tailrace.store.connection.servers import AsyncServers
-from tailrace.store.layout.keys import catalog_key, partition_keys
+from tailrace.store.layout.keys import catalog_key, freshness_key, partition_keys
+from tailrace.store.layout.reports import read_reports
 from tailrace.store.layout.row import Row, unpack
 from tailrace.store.layout.stored import FIELDS, Stored
 from tailrace.store.layout.stored import stored as stored_of
-from tailrace.store.write.reports import read_reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,9 @@ class Reader:
 
     async def reports(self) -> dict[str, list[Report]]:
         """What materializers say of each view and feed."""
-        return await read_reports(self._servers, self._prefix)
+        name = freshness_key(self._prefix)
+        async with self._servers.at(name.encode()) as redis:
+            return read_reports(await cast(Awaitable[dict[bytes, bytes]], redis.hgetall(name)))
 
     def channel(self, view: str, partition: int, lineage: str, key: bytes) -> bytes:
         """The channel that the changes of one key are published on."""

@@ -6,9 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.contracts.catalog import CatalogFeed
 from tailrace.store.connection.scripts import Call
-from tailrace.store.layout.feed_keys import FeedKeys, feed_keys
+from tailrace.store.layout.feed_keys import FeedKeys, FeedPlace, feed_keys
 from tailrace.store.layout.packed_events import PackedEvents
 from tailrace.store.write.writer import Moved, Rejected, Writer, moved
 
@@ -16,15 +15,6 @@ from tailrace.store.write.writer import Moved, Rejected, Writer, moved
 REMEMBERED = 50_000
 
 _LAPSED = 500
-
-
-@dataclass(frozen=True, slots=True)
-class FeedPlace:
-    """One partition of a feed, as the catalog names it."""
-
-    feed: CatalogFeed
-    partition: int
-    lineage: str
 
 
 @dataclass(frozen=True, slots=True)

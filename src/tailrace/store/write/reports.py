@@ -6,13 +6,12 @@ who reads passes it over (`freshness`), and who writes removes it in the end.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from tailrace.contracts.freshness import FORGOTTEN, Report
-from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.keys import freshness_key
+from tailrace.store.layout.reports import read_reports, report_field
 from tailrace.store.write.writer import Writer
 
 # An app whose materializers have all ended leaves nothing behind.
@@ -32,7 +31,7 @@ class Reports:
             return
         with self._writer.at(self._key.encode()) as redis:
             pipeline = redis.pipeline(transaction=True)
-            values: dict[Any, Any] = {f"{view}/{instance}": one.encode() for view, one in reports.items()}
+            values: dict[Any, Any] = {report_field(view, instance): one.encode() for view, one in reports.items()}
             pipeline.hset(self._key, mapping=values)
             pipeline.pexpire(self._key, _KEPT)
             pipeline.hgetall(self._key)
@@ -44,23 +43,7 @@ class Reports:
     def all(self) -> dict[str, list[Report]]:
         """Every report, by view."""
         with self._writer.at(self._key.encode()) as redis:
-            return decoded(cast(dict[bytes, bytes], redis.hgetall(self._key)))
-
-
-async def read_reports(servers: AsyncServers, prefix: str) -> dict[str, list[Report]]:
-    """Every report, by view, for the gateway; raises Unavailable when it fails."""
-    name = freshness_key(prefix)
-    async with servers.at(name.encode()) as redis:
-        return decoded(await cast(Awaitable[dict[bytes, bytes]], redis.hgetall(name)))
-
-
-def decoded(held: Mapping[bytes, bytes]) -> dict[str, list[Report]]:
-    """The reports in the fields of the hash, by view."""
-    found: defaultdict[str, list[Report]] = defaultdict(list)
-    for name, value in held.items():
-        if (report := Report.decode(value)) is not None:
-            found[name.decode().rpartition("/")[0]].append(report)
-    return dict(found)
+            return read_reports(cast(dict[bytes, bytes], redis.hgetall(self._key)))
 
 
 def _old(value: bytes, now: int) -> bool:

@@ -28,7 +28,7 @@ from tailrace.gateway.live.feeds.registry import FeedRegistry
 from tailrace.gateway.live.feeds.subscription import FeedSubscription
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
-from tailrace.store.write.feeds import FeedPlace
+from tailrace.store.layout.feed_keys import FeedPlace
 
 # What becomes of messages, and of calls to the store.
 fates = st.lists(st.sampled_from(["arrives", "arrives", "is lost"]), max_size=7)

@@ -16,7 +16,7 @@ from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
 from tailrace.store.connection.outages import Unavailable
-from tailrace.store.write.feeds import FeedPlace
+from tailrace.store.layout.feed_keys import FeedPlace
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
 from tailrace.store.layout.row import Row
 from tailrace.store.read.listening import PAGE, Heard, Listener, Page, heard
-from tailrace.store.write.feeds import FeedPlace
+from tailrace.store.layout.feed_keys import FeedPlace
 
 # So many events are read first; after that, pages of about so many bytes.
 FIRST_PAGE = 50
