@@ -1,1 +1,1 @@
-"""The store: rows and positions in Redis, disposable, rebuilt from the changelog."""
+"""The store: rows, positions and events in Redis, which may be lost at any time and are restored from Kafka."""

@@ -1,12 +1,12 @@
-"""Where Redis is: what the setting `redis` spells.
+"""Where Redis is: what the setting `redis` says.
 
     redis://[user:password@]host:6379/0                              one server
     unix://[user:password@]/run/redis.sock                           the same, over a socket file
-    redis+sentinel://[user:password@]h1:26379,h2:26379/<master>/0    whichever server the Sentinels name
-    redis+cluster://[user:password@]h1:7000,h2:7001                  a Cluster, found through any of its nodes
+    redis+sentinel://[user:password@]h1:26379,h2:26379/<master>/0    the server that the Sentinels name
+    redis+cluster://[user:password@]h1:7000,h2:7001                  a Cluster; any of its nodes leads to the others
 
-`rediss` in the place of `redis` is TLS, to Sentinels as well. Options follow as a query, under the names that redis-py
-gives them, such as `ssl_ca_certs`; `sentinel_username` and `sentinel_password` are for the Sentinels alone.
+`rediss` instead of `redis` uses TLS, for Sentinels too. Options follow as a query, with the names of
+redis-py, such as `ssl_ca_certs`; `sentinel_username` and `sentinel_password` are for the Sentinels alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCHEMES: dict[str, tuple[Kind, str, int]] = {
     "redis+cluster": ("cluster", "redis", 6379),
     "rediss+cluster": ("cluster", "rediss", 6379),
 }
-# The standard library takes no list of hosts with an IPv6 address in it.
+# The standard library can't read a list of hosts that has an IPv6 address in it.
 _URL = re.compile(r"(?P<scheme>[A-Za-z+]+)://(?P<hosts>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\],/@]+)(?::([0-9]{1,5}))?", re.ASCII)
 _SENTINEL_OPTIONS = frozenset(("sentinel_username", "sentinel_password"))
@@ -52,12 +52,12 @@ _OPTIONS = _NUMBERS | {"username", "password", "client_name", "socket_keepalive"
 
 
 class NotAnAddress(ValueError):
-    """The text spells no address of a Redis; this says what was expected, and never holds a password."""
+    """The text is no address of a Redis. The message says what was expected, and never holds a password."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One server: its name in messages, and the URL that a client is opened with."""
+    """One server: its name for messages, and the URL that clients connect to."""
 
     name: str
     url: str = field(repr=False, compare=False)
@@ -75,13 +75,13 @@ class Address:
     _rest: str = field(default="", repr=False)
 
     def node(self, host: str, port: int) -> Node:
-        """A server that holds data, found by asking a seed."""
+        """A server that holds data, and that an adviser has named."""
         name = f"{_bracketed(host)}:{port}"
         return Node(name, f"{self._scheme}://{self._credentials}{name}{self._rest}")
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """The address that a URL spells; raises NotAnAddress."""
+        """The address in a URL; raises NotAnAddress."""
         parts = _URL.fullmatch(text)
         if parts is None or parts["scheme"].lower() not in _SCHEMES:
             raise NotAnAddress(EXPECTED)
@@ -143,7 +143,7 @@ def _check(options: dict[str, str], kind: Kind, scheme: str) -> None:
         if name not in known:
             raise NotAnAddress(f"options among {', '.join(sorted(known))}, and not {name!r}")
         if name in _TLS_OPTIONS and scheme != "rediss":
-            raise NotAnAddress(f"rediss, which is TLS, in the place of {scheme} where there is the option {name}")
+            raise NotAnAddress(f"rediss, which is TLS, instead of {scheme} with the option {name}")
         if name in _NUMBERS:
             _number(value, f"a number as {name}")
         if name == "ssl_cert_reqs" and value not in ("none", "optional", "required"):

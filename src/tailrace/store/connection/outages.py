@@ -1,7 +1,7 @@
 """Outages: what Redis answers while it can't be used, and what to do about each.
 
-Every one of them means: wait and ask again, nothing is skipped. What is none of them is a mistake of ours and is
-raised as it came. Inside of a script Redis wraps the answer, so that it is told by its text.
+Each of them means: wait and ask again, and skip nothing. Any other error is a mistake of ours and is raised
+as it came. Redis wraps an error inside a script, so that only its text tells which one it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LOGIN = (
     "it refuses this user",
     "Correct user and password in --redis (TAILRACE_REDIS), or the user's rights: docs/operations.md lists them",
 )
-# The code that an answer begins with → what is wrong, and what to do.
+# The code at the start of an answer → what is wrong, and what to do.
 CODES: Mapping[str, tuple[str, str]] = {
     "READONLY": ("it is a replica and takes no writes", "Name the master in --redis, or promote this one"),
     "LOADING": ("it is loading its data", "Nothing to do: it answers when it is done"),
@@ -41,15 +41,15 @@ CODES: Mapping[str, tuple[str, str]] = {
 _AWAY = ("it can't be reached", "See whether it runs, and whether --redis (TAILRACE_REDIS) names it")
 _SILENT = ("it does not answer in time", "See whether it is overloaded or stopped, and the network to it")
 _REFUSES = ("it refuses the command", "See whether it is Redis 6.2 or newer, or a Valkey, with all commands enabled")
-# Longer codes first, so that none hides behind another.
+# Longer codes first: a shorter one may be the start of a longer one.
 _CODE = re.compile(rf"(?:^|@user_script: ?\d+: |caused error: )-?({'|'.join(sorted(CODES, key=len, reverse=True))})\b")
-# What Redis 6.2 says, without a code, where a script calls what its user may not.
+# What Redis 6.2 says, without a code, if a script calls a command that its user may not.
 _DENIED = "user executing the script can't run this command"
 _LONGEST = 300
 
 
 class Unavailable(Exception):
-    """Redis can't be used now: wait and ask again. The text says why, and `remedy` what to do."""
+    """Redis can't be used now: wait and ask again. The text says why, and `remedy` what to do about it."""
 
     def __init__(self, code: str, problem: str, remedy: str, got: str, node: Node | None = None) -> None:
         where = f" ({node.name})" if node is not None else ""
@@ -59,7 +59,7 @@ class Unavailable(Exception):
 
 
 def unavailable(error: Exception, node: Node | None = None, *, always: bool = False) -> Unavailable | None:
-    """The outage behind an error of the client; None where it is none, unless `always`."""
+    """The outage behind an error of the client library; None if it is no outage, unless `always`."""
     got = str(error) or type(error).__name__
     if isinstance(error, redis.RedisError) and (code := _code(error)) is not None:
         return Unavailable(code, *CODES[code], got, node)

@@ -1,4 +1,4 @@
-"""Scripts: one atomic step each, run by the server that holds their keys."""
+"""Scripts: each is one atomic step, and runs on the server that holds its keys."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import redis
 from tailrace.store.connection.outages import unavailable
 from tailrace.store.connection.servers import AsyncServers, Servers
 
-# The keys and the arguments of a script.
+# Keys and arguments of a script.
 Call = tuple[Sequence[bytes], Sequence[Any]]
 
 
 def script_text(*names: str) -> str:
-    """What stands in the files of a script: those before the last one define functions that it uses."""
+    """The text of a script in several files: the last one uses functions that those before it define."""
     return "".join((files("tailrace.store") / "scripts" / f"{name}.lua").read_text() for name in names)
 
 
 class _Text:
-    """What a script is, and what Redis knows it by."""
+    """The text of a script, and the digest by which Redis knows it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -42,14 +42,14 @@ class Script(_Text):
             try:
                 return client.evalsha(self.digest, len(keys), *keys, *args)
             except redis.exceptions.NoScriptError:
-                # Redis forgets scripts when it restarts, and knows this one from here on.
+                # Redis forgets its scripts when it restarts. This teaches it the script again.
                 return client.eval(self.text, len(keys), *keys, *args)
 
     def all(self, calls: Sequence[Call]) -> list[Any]:
-        """Run it for each of several keys and arguments in their order, in one round trip per server.
+        """Run it for several keys and arguments in their order, in one round trip per server.
 
-        Each is a step of its own, whatever others do. An answer is a result, or a ResponseError that is no outage.
-        Raises Unavailable where the answer to any is not known, or is that Redis can't take it now.
+        Each run is a step of its own, whatever becomes of the others. An answer is a result, or a
+        ResponseError that is no outage. Raises Unavailable if any answer is missing, or is an outage.
         """
         found: list[Any] = [None] * len(calls)
         for places in self._servers.together([keys[0] for keys, _ in calls]):
@@ -62,7 +62,7 @@ class Script(_Text):
             found = self._run(client, calls)
             unknown = [n for n, result in enumerate(found) if isinstance(result, redis.exceptions.NoScriptError)]
             if unknown:
-                # Those before the first unknown one were applied; all from there on have not been tried.
+                # The runs before the first unknown one are done. From there on, none was tried.
                 client.script_load(self.text)
                 found[unknown[0] :] = self._run(client, calls[unknown[0] :])
             for result in found:

@@ -1,9 +1,9 @@
 """The servers of a process: one, the master that Sentinels name, or the nodes of a Cluster.
 
-A process makes one `Servers`, or in an event loop one `AsyncServers`, hands it to everything that talks to Redis, and
-closes it at its end. `at(key)` gives the client of the server that holds a key, for the time of a `with`. An error
-there that means "wait" leaves it as `Unavailable`, and the next command asks anew where everything is. Both are thin
-shells around `Topology`; nothing else opens connections to Redis.
+A process makes one `Servers`, or in an event loop one `AsyncServers`, hands it to everything that talks to
+Redis, and closes it at its end. `at(key)` gives the client of the server that holds a key, for the time of a
+`with`. An error there that means "wait" leaves it as `Unavailable`, and the next command asks anew where
+everything is. Both are thin shells around `Topology`; nothing else opens connections to Redis.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tailrace.store.connection.topology import Topology
 # What a client raises while its server can't be used, and for mistakes of ours.
 ERRORS = (redis.RedisError, OSError)
 
-# Commands that one room has under way at a time. Each has a connection of its own, which stays: ten thousand clients
-# that come at once must not be as many connections.
+# Commands that one room has under way at a time. Each has a connection of its own, which stays: ten thousand
+# clients that come at once must not be as many connections.
 MOST = 32
 
 # In seconds. Redis answers in well under a millisecond: one that needs seconds is as good as away.
@@ -118,8 +118,8 @@ class _Pool:
 class AsyncServers:
     """For the tasks of one event loop. Nothing is opened before it is used.
 
-    Commands wait for room, not for more connections: `MOST` of them are under way at a time. `apart` has room of its
-    own on the same connections, so that no crowd of commands here delays those there.
+    Commands wait for room, not for more connections: `MOST` of them are under way at a time. `apart` has room
+    of its own on the same connections, so that no crowd of commands here delays those there.
     """
 
     def __init__(self, url: str) -> None:
@@ -183,7 +183,8 @@ class AsyncServers:
     async def hears(self, node: Node) -> bool:
         """Whether what is published anywhere still comes to a server; True if no other server would be better.
 
-        A master that Sentinels have replaced hears nothing more; neither does a node that its Cluster has left behind.
+        A master that Sentinels have replaced hears nothing more; neither does a node that its Cluster has
+        left behind.
         """
         kind = self._topology.address.kind
         if kind == "server":

@@ -1,10 +1,10 @@
-"""Which server holds a key, as far as is known; without I/O.
+"""Which server holds a key, as far as is known. No I/O.
 
-One server holds everything. Sentinels are asked for the master. Any node of a Cluster knows which node has which slots.
-Unless the topology is `settled`, its user asks the advisers `to_ask` in their order until `learn` says that an answer
-will do; if none does, it calls `make_do`. It calls `doubt` when a server could not be used: then it asks anew. What was
-learned from Sentinels is asked again every few seconds, because a master that they have replaced may go on answering; a
-Cluster's node says so itself.
+One server holds everything. Sentinels are asked for the master. Any node of a Cluster knows which node has
+which slots. Unless the topology is `settled`, its user asks the advisers `to_ask` in their order until
+`learn` says that an answer will do; if none does, it calls `make_do`. It calls `doubt` when a server could
+not be used: then it asks anew. What was learned from Sentinels is asked again every few seconds, because a
+master that they have replaced may go on answering; a Cluster's node says so itself.
 """
 
 from __future__ import annotations

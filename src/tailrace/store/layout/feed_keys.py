@@ -1,23 +1,23 @@
-"""The names of what Redis keeps of a feed.
+"""The names of everything that Redis holds of a feed.
 
-As for a view, all keys of one changelog partition share the hash tag `{feed:partition}`:
+As with a view, all keys of one changelog partition share the hash tag `{feed:partition}`:
 
     …:{notices:0}:position     hash    lineage, offset, target, generation; since, floor, history, opens
     …:{notices:0}:marks        hash    source topic and partition → highest version taken
-    …:{notices:0}:taken        zset    identity of an event → its offset, where marks can't tell a replay
-    …:{notices:0}:times        zset    offset → when the store has reached it, in ms since 1970
+    …:{notices:0}:taken        zset    identity of an event → its offset, if marks can't tell a replay
+    …:{notices:0}:times        zset    offset → when the store reached it, in ms since 1970
     …:{notices:0}:listening    zset    client → when its registration expires, in ms since 1970
     …:{notices:0}:leases       hash    client → gateway expiry gateway expiry …
     …:{notices:0}:from         hash    client → offset after which its history is complete
-    …:{notices:0}:recent       zset    client → offset of its last event, where events are always kept
+    …:{notices:0}:recent       zset    client → offset of its last event, if events are always kept
     …:{notices:0}:history:<name>:<client>     stream  <offset>-<version> → generation version offset timestamp json
-    …:{notices:0}:changes:<lineage>:<client>  channel, one message per event, while the client listens
+    …:{notices:0}:changes:<lineage>:<client>  channel, a message per event while the client listens
 
-The position's `since` is the offset after which events are kept at all: a restore reads the records before it only to
-know a replay when it comes. `floor` is the offset up to which all events of a client may have been dropped. `history`
-names the restore that the histories belong to: those of an earlier one are never read and expire by themselves.
-`opens` is when the restore may begin to read. The version is the source offset plus one: Redis takes no id 0-0. A
-message is the offset of the client's event before it, and the event: see `feed.lua`.
+The position's `since` is the offset after which events are kept: a restore reads the records before it only
+to know replays. `floor` is the offset up to which all events of a client may have been dropped. `history`
+names the restore that the histories belong to: nobody reads those of an earlier one, and they expire. `opens`
+is when the restore may begin to read. The version is the source offset plus one: Redis takes no id 0-0. A
+message holds the offset of the client's previous event, and the event: see `feed.lua`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FeedKeys:
         return b"%b%b:%b" % (self.histories, begun.encode(), client)
 
     def channel(self, lineage: str, client: bytes) -> bytes:
-        """The pub/sub channel of one client: who listens to one changelog hears nothing of another."""
+        """The pub/sub channel of one client. Each changelog has its own: a listener hears nothing of another one."""
         return b"%b%b:%b" % (self.channels, lineage.encode(), client)
 
 

@@ -1,12 +1,12 @@
 """The names of everything Tailrace keeps in Redis.
 
-All keys of one changelog partition share the hash tag `{view:partition}`, so that one script stays on one
+All keys of one changelog partition share the hash tag `{view:partition}`, so that a script finds them on one
 node of a cluster:
 
     tailrace:movies:catalog                              hash    record key of the catalog topic → JSON
     tailrace:movies:freshness                            hash    view/materializer → its report: see `freshness`
     tailrace:movies:stream:<id>                          hash    revision, stream; and channel, one message per change
-    tailrace:movies:streams                              string  that a gateway looks for streams that Redis has lost
+    tailrace:movies:streams                              string  a gateway looks for streams that Redis has lost
     tailrace:movies:{rating-averages:0}:rows             hash    key → generation version offset timestamp json
     tailrace:movies:{rating-averages:0}:gone             hash    key → generation version offset timestamp
     tailrace:movies:{rating-averages:0}:expiries         zset    key → when its row expires, in ms since 1970
@@ -18,17 +18,21 @@ node of a cluster:
     tailrace:movies:{rating-averages:0}:left:<query>     zset    key → offset at which it left
     tailrace:movies:{rating-averages:0}:queries:<lineage>:<query>  channel, one message per row that comes or goes
 
-A query is named by its predicate's digest. Its keys expire with its last stream. `sent` is the number of its last
-message, `horizon` the offset after which everything that left is still noted, and `ready` the one at which all its
-members were known. It was not evaluated between `until` and `ready`.
+The digest of its predicate names a query. Its keys expire with its last stream. `sent` is the number of its
+last message. `horizon` is the offset after which the query still notes everything that left, and `ready` the
+offset at which it knew all its members. It was not evaluated between `until` and `ready`.
 
-While the next build of a view is being made, its rows wait in `next-rows`, `next-gone` and `next-expiries`. `old-rows`
-holds keys of earlier builds until those that the served build does not have are gone from the changelog, too.
-What is kept of feeds is named in `feed_keys`, of access in `tickets`,
-`revocations` and `restricted`, of listings in `page_keys`.
-The position's `generation` is that of `rows`, `next` that of `next-rows`, and `dropped` the latest whose rows were
-kept back and given up. A partition is whole from its `target` on. Tombstones up to `pruned` may be forgotten; `mark`
-says how far that moves next, see `prune.lua`. `as-of` is when the partition was complete: see `materializer/as_of.py`.
+While the pipeline makes the next build of a view, its rows wait in `next-rows`, `next-gone` and
+`next-expiries`. `old-rows` holds keys of earlier builds, until each that the served build lacks has a
+tombstone in the changelog.
+
+The position's `generation` is that of `rows`, and `next` that of `next-rows`. `dropped` is the latest build
+that was given up while its rows were kept back. A partition is whole from its `target` on. Tombstones up to
+`pruned` may be forgotten; `mark` says how far that moves next: see `prune.lua`. `as-of` is when the partition
+was complete: see `materializer/views/as_of.py`.
+
+Keys of feeds are in `feed_keys`, of access in `read/tickets`, `read/revocations` and `read/restricted`, of
+listings in `read/page_keys`.
 """
 
 from __future__ import annotations
@@ -57,7 +61,7 @@ class PartitionKeys:
         return [*served, self.next_rows, self.next_gone, self.next_expiries, self.old_rows]
 
     def channel(self, lineage: str, key: bytes) -> bytes:
-        """The pub/sub channel of one row: who listens to one changelog hears nothing of another."""
+        """The pub/sub channel of one row. Each changelog has its own: a listener hears nothing of another one."""
         return self.channels + lineage.encode() + b":" + key
 
 
@@ -108,22 +112,22 @@ def _stem(prefix: str, view: str, partition: int) -> bytes:
 
 
 def catalog_key(prefix: str) -> str:
-    """The hash that the catalog topic is copied to; also the channel that says it has changed."""
+    """The hash that holds a copy of the catalog topic; also the channel that announces changes."""
     return f"{prefix}:catalog"
 
 
 def freshness_key(prefix: str) -> str:
-    """The hash of what materializers report of the views and feeds that they keep in step."""
+    """The hash of what materializers report of their views and feeds."""
     return f"{prefix}:freshness"
 
 
 def stream_key(prefix: str, stream: str) -> bytes:
-    """The hash of a client's stream; also the channel that says it has changed."""
+    """The hash of a client's stream; also the channel that announces changes."""
     return f"{prefix}:stream:{stream}".encode()
 
 
 def search_key(prefix: str) -> bytes:
-    """What says that a gateway looks for lost streams, or has just done so."""
+    """The key that says that a gateway looks for lost streams, or has just done so."""
     return f"{prefix}:streams".encode()
 
 

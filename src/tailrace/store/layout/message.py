@@ -1,15 +1,17 @@
-"""A message about a query, as it is published on the query's channel.
+"""A message about a query, as the store publishes it on the query's channel.
 
     number settled kind generation version offset timestamp length key json
 
-kind: `row`: a key has entered or changed; `gone`: it has left; `ready`: every member is known, up to the offset. The
-version of `ready` is the offset up to which the query was evaluated before without a break: who has a position above
-it, or of another generation, or has missed a number, reads what has changed since its position.
-number: rises by one with every message of a query in a partition, and by more where the query was begun from nothing
-again: a gap says that messages were missed, or that what was known before is not known to the store.
-settled: `1` where who has had every message has seen everything up to the offset. `0` while the members are looked at
-once more: the row is right, but others with lower offsets may follow, so the position stays where it was.
-length: of the key, in bytes. `json` is the row's, and empty where the key has left.
+kind: `row` if a key has entered or changed, `gone` if it has left, `ready` if every member is known up to the
+offset. The version of `ready` is the offset up to which the query was evaluated before without a break. A
+client whose position is above it or of another generation, or that missed a number, reads what has changed
+since its position.
+number: rises by one with every message of a query in a partition. It jumps if the query was begun from
+nothing again: a gap means that messages were missed, or that the store does not know what it knew before.
+settled: `1` if a client that had every message has seen everything up to the offset. `0` while the store
+looks at the members once more: the row is right, but rows with lower offsets may follow, so the position
+stays.
+length: bytes of the key. `json` is the row's; it is empty if the key has left.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ ROW, GONE, READY = b"row", b"gone", b"ready"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened to a key in a query: the change that it is about, with its row where the key is in."""
+    """What happened to a key in a query: the change behind it, with the row if the key is a member."""
 
     kind: bytes
     key: bytes
@@ -32,7 +34,7 @@ class Event:
     value: bytes | None
 
     def pack(self) -> bytes:
-        """The message without `number` and `settled`, which the store adds."""
+        """The bytes of the message without `number` and `settled`, which the store adds."""
         return b"%b %d %d %d %d %d %b%b" % (
             self.kind,
             self.generation,
@@ -47,7 +49,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An event as it was published."""
+    """An event as the store published it."""
 
     number: int
     settled: bool
@@ -55,7 +57,7 @@ class Message:
 
 
 def unpack_message(data: bytes) -> Message:
-    """The message in what Redis published."""
+    """Read the bytes that Redis published."""
     number, settled, kind, generation, version, offset, timestamp, length, rest = data.split(b" ", 8)
     end = int(length)
     event = Event(kind, rest[:end], int(generation), int(version), int(offset), int(timestamp), rest[end:] or None)

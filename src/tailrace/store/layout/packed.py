@@ -1,4 +1,4 @@
-"""Changes as the store takes them: packed once, sent, stored and published as the same bytes."""
+"""Changes as the store takes them: packed once; the same bytes are sent, stored and published."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from tailrace.store.layout.row import Row, unpack
 class Packed:
     """Changes, at most one per key and generation: `fields` is key, row, key, row, …
 
-    A row is `generation version offset timestamp json`, without the JSON where the key is gone. `expiries` holds, for
-    each change that expires, its number, the first is 1, and when, in ms since 1970.
+    A row is `generation version offset timestamp json`, without JSON if the key is gone. `expiries` holds two
+    numbers for each change that expires: which one it is, counted from 1, and when it expires, in ms since
+    1970.
     """
 
     fields: list[bytes] = field(default_factory=list)
@@ -30,7 +31,7 @@ class Packed:
         return Packed(self.fields[2 * first : 2 * last], expiries)
 
     def changes(self) -> list[Change]:
-        """The changes that were packed, but for whether a materializer has added them."""
+        """The changes that were packed. Whether a materializer has added them is lost."""
         expires = dict(zip(self.expiries[::2], self.expiries[1::2], strict=True))
         found = []
         for n in range(0, len(self.fields), 2):

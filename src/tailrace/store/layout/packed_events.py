@@ -1,4 +1,4 @@
-"""Events as the store takes them: packed once, sent, kept and published as the same bytes."""
+"""Events as the store takes them: packed once; the same bytes are sent, kept and published."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tailrace.contracts.event import Event
 
 @dataclass(slots=True)
 class PackedEvents:
-    """Events by client, each client's in the order of offsets: `generation version offset timestamp json`.
+    """Events by client, each as `generation version offset timestamp json`; those of a client are in order of offset.
 
-    `marks` is, per source, the highest version of these events. Where the feed is not ordered there are none, and each
-    event is followed by its identity.
+    `marks` is the highest version of these events, per source. If the feed is not ordered there are no marks,
+    and the identity of each event follows it.
     """
 
     ordered: bool = True
@@ -23,7 +23,7 @@ class PackedEvents:
 
 
 def pack_events(events: Iterable[Event], *, ordered: bool = True) -> PackedEvents:
-    """Pack events, given in the order of offsets, of which none is a replay by its mark."""
+    """Pack events in order of offset; none may be a replay by its mark."""
     packed = PackedEvents(ordered)
     for e in events:
         held = packed.clients.setdefault(e.client, [])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a key holds. `value` is the row's compact JSON, or None where the key is gone."""
+    """The row of a key. `value` is its compact JSON, or None if the key is gone."""
 
     generation: int
     version: int
@@ -17,11 +17,11 @@ class Row:
 
     @property
     def rank(self) -> tuple[int, int, bool]:
-        """What decides between two rows of one key: the later build, then the higher version, then that it is there."""
+        """Decides between two rows of a key: by build, then by version, then a row wins over a tombstone."""
         return (self.generation, self.version, self.value is not None)
 
     def pack(self) -> bytes:
-        """The bytes that `unpack` reads."""
+        """The bytes in Redis; see `unpack`."""
         return b"%d %d %d %d %b" % (
             self.generation,
             self.version,
@@ -32,6 +32,6 @@ class Row:
 
 
 def unpack(data: bytes) -> Row:
-    """The row in what Redis returned or published."""
+    """Read the bytes that Redis returned or published."""
     generation, version, offset, timestamp, value = data.split(b" ", 4)
     return Row(int(generation), int(version), int(offset), int(timestamp), value or None)

@@ -1,4 +1,4 @@
-"""How far one partition of the store is: its position, as both sides of the store read it."""
+"""How far a partition of the store has come: its position, as both sides of the store read it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ FIELDS = ["lineage", "offset", "target", "generation", "next", "pruned", "as-of"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """How far one partition is.
+    """How far a partition has come.
 
-    `offset` is None where the store has no position of the view's lineage: nothing is known of the partition.
-    `target` is the offset that a restore must reach before the partition is whole. `generation` is the build that its
-    rows are of, None where it was written before that was noted; `next` is the build whose rows are kept back.
-    Tombstones up to the offset `pruned` may be forgotten.
-    `as_of` is the time, in ms since 1970, before which every record was written that the store has not read.
+    `offset` is None if the store has no position of the view's lineage: then nothing is known of the
+    partition. `target` is the offset that a restore must reach before the partition is whole. `generation` is
+    the build of its rows, None if they are older than that note; `next` is the build whose rows are kept
+    back. Tombstones up to the offset `pruned` may be forgotten. `as_of` is a time, in ms since 1970: the
+    store has read every record that was written before it.
     """
 
     offset: int | None
@@ -33,7 +33,7 @@ class Stored:
 
 
 def stored(fields: Sequence[bytes | None], lineage: str) -> Stored:
-    """What the `FIELDS` of a position say to who asks for this lineage."""
+    """The position in the values of `FIELDS`; the position of another lineage counts as none."""
     found, offset, target, generation, following, pruned, as_of = fields
     if found != lineage.encode() or offset is None or target is None:
         return Stored(None, None)

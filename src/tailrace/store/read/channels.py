@@ -1,8 +1,8 @@
-"""The pub/sub link: one connection for all the channels that a process listens to.
+"""The pub/sub link: one connection for all channels that a process listens to.
 
-Pub/sub is at-most-once, so the link says when messages may have been missed: `recovered` is called after every
-connect, once Redis has confirmed every wanted channel. Who then reads again has seen everything.
-The client library's own pub/sub reconnects in silence; that is why this speaks to a plain connection.
+Pub/sub delivers at most once, so the link says when messages may be missing: it calls `recovered` after every
+connect, once Redis has confirmed all wanted channels. Whoever reads again then has seen everything. The
+client library's own pub/sub reconnects in silence; that is why the link speaks to a plain connection.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _LOST = (Unavailable, redis.RedisError, OSError)
 
 
 class Channels:
-    """Wanted channels, kept subscribed across failures of the connection.
+    """Wanted channels, which stay subscribed across failures of the connection.
 
-    `receive` gets each message as (channel, data), and must not raise. `ping` is the interval in seconds at which the
-    link is asked for a sign of life; one that is silent until the next time is replaced.
+    `receive` gets each message as (channel, data), and must not raise. The link sends a ping every `ping`
+    seconds; a connection that is silent until the next one is replaced.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Channels:
         self.connects = 0
 
     def join(self, channel: bytes) -> None:
-        """Want a channel, until as many calls of `leave`; `joined` waits until Redis sends its messages."""
+        """Want a channel until `leave` is called as often; `joined` waits until Redis sends its messages."""
         self._wanted[channel] += 1
         if self._wanted[channel] > 1:
             return
@@ -74,13 +74,13 @@ class Channels:
             self._work.set()
 
     def leave(self, channel: bytes) -> None:
-        """Want a channel no longer."""
+        """Undo one `join`."""
         self._wanted[channel] -= 1
         if self._wanted[channel] > 0:
             return
         del self._wanted[channel]
         if (event := self._waiting.pop(channel, None)) is not None:
-            # Who waits looks again: the channel may be joined anew before it has.
+            # Waiters look again: the channel may be joined again before they do.
             event.set()
         if channel in self._to_join:
             self._to_join.discard(channel)
@@ -89,7 +89,7 @@ class Channels:
             self._work.set()
 
     async def joined(self, channel: bytes) -> None:
-        """Wait until every message published on a channel from now on comes through this link, or nobody wants it."""
+        """Wait until the link carries every message of a channel from now on, or nobody wants the channel."""
         while channel in self._wanted and channel not in self._subscribed:
             await self._waiting.setdefault(channel, asyncio.Event()).wait()
 
@@ -119,14 +119,14 @@ class Channels:
             await connection.disconnect(nowait=True)
 
     async def _choose(self) -> Node:
-        """A server that hears everything: in a Cluster any node does, and another one than the last."""
+        """A server that hears everything. In a Cluster any node does: take another one than the last time."""
         nodes = await self._servers.nodes()
         at = nodes.index(self._last) + 1 if self._last in nodes else 0
         self._last = nodes[at % len(nodes)]
         return self._last
 
     async def _watch(self, node: Node) -> None:
-        """See that the link is to a server that hears everything."""
+        """End the link if its server no longer hears everything."""
         while True:
             await asyncio.sleep(self._ping)
             if not await self._servers.hears(node):
@@ -159,7 +159,7 @@ class Channels:
                     self._work.clear()
 
     async def _read(self, connection: Any) -> None:
-        # Without a pause between messages that have arrived together: they go out together.
+        # No pause between messages that have arrived together, so that they go out together.
         while True:
             reply = await connection.read_response(timeout=math.inf)
             self._heard = True
@@ -170,7 +170,7 @@ class Channels:
                 self._confirm(reply[1])
 
     def _confirm(self, channel: bytes) -> None:
-        # A channel left and joined again has two confirmations under way: the last one counts.
+        # After leave and join, two confirmations of a channel are under way: the last one counts.
         self._unconfirmed[channel] -= 1
         if self._unconfirmed[channel] > 0:
             return
@@ -196,7 +196,9 @@ class Channels:
 async def _together(*parts: Coroutine[None, None, None]) -> None:
     """Run until one part fails, and raise what it failed with.
 
-    A `TaskGroup` of which a part fails as it is cancelled tells of the failure alone, and who was to stop goes on.
+    If a part of a `TaskGroup` fails while the group is cancelled, the group raises the failure and the
+    cancellation is
+    lost: the task that should stop goes on.
     """
     tasks = [asyncio.create_task(part) for part in parts]
     try:
@@ -216,7 +218,7 @@ def _take(channels: set[bytes]) -> Iterable[bytes]:
 
 
 async def _send(connection: Any, *command: str | bytes) -> None:
-    # A dropped connection would be opened again by the library, without its channels.
+    # The library would open a dropped connection again, without its channels.
     if not connection.is_connected:
         raise redis.ConnectionError("the connection was closed")
     await connection.send_command(*command)

@@ -1,18 +1,19 @@
-"""The gateway's side of feeds in the store: who listens, and what is kept for them.
+"""Feeds as the gateway sees them: who listens, and the events that the store keeps for them.
 
 How a client gets every event after its position, without a gap:
 
-1. subscribe to the client's channel, and note the offset of what comes;
-2. `listen`: from now on events are kept and published, and the answer says after which offset the history is complete;
-3. `events` in pages, from the client's position on, until a page is not full and reaches what was noted in 1;
-4. then live. Each message says after which offset its client had nothing else (`heard`): an event that is not after the
-   last one sent is dropped, because events are published again when Redis is restored; where the message before it was
-   lost, it is dropped, too, and `events` is read after the last one sent;
-5. `listen` again every `REFRESH` seconds: its answer says which event is the last, so that a lost one is missed;
+1. Subscribe to the client's channel, and note the offsets of what comes.
+2. `listen`: from now on the store keeps and publishes the client's events. The answer says after which offset
+   the history is complete.
+3. `events` in pages from the client's position, until a page is not full and reaches what was noted in 1.
+4. Then live. Each message says after which offset its client had no other event (`heard`). Drop an event that is
+   not after the last one sent: events are published again when Redis is restored. If the message before it was
+   lost, drop it too, and read `events` after the last one sent.
+5. `listen` again every `REFRESH` seconds: the answer names the last event, so that a lost one is missed.
 6. `leave` when the last connection of the client to this gateway has ended.
 
-A client whose position is not covered by the history in 2, 3, 4 or 5 must be told: it has missed events. A gateway that
-dies leaves a registration that expires by itself, and with it all that was kept.
+If the history does not cover a client's position in 2, 3, 4 or 5, the client must be told that it has missed
+events. The registrations of a gateway that dies expire, and so does everything that was kept for them.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ PAGE = 500
 class Listener:
     """A client is registered until `expires`, in ms since 1970.
 
-    The store has reached `offset` of the changelog, None where it holds no position of the lineage yet: then ask again.
-    `target` is the offset that a restore must reach. The history is complete after the offset `start`, and `last` is
-    the offset of its last event, or `start` where it has none.
+    The store has reached `offset` of the changelog; None if it holds no position of the lineage yet: then ask
+    again. `target` is the offset that a restore must reach. The history is complete after the offset `start`.
+    `last` is the offset of its last event, or `start` if it has none.
     """
 
     expires: int
@@ -52,7 +53,7 @@ class Listener:
     def covers(self, after: int) -> bool:
         """Whether a client that has seen everything up to an offset can get all the rest.
 
-        An offset that the changelog has not reached is not covered: it is from a longer log than this one.
+        An offset beyond the end of the changelog is not covered: it comes from another, longer log.
         """
         if self.offset is None or self.target is None or self.start is None:
             return False
@@ -61,10 +62,10 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Events after an offset, in order; `complete` says that none between that offset and the last one is missing.
+    """Events after an offset, in order; `complete` says that none is missing between that offset and the last event.
 
-    The history is complete after the offset `start`. `reached` is what the client has then seen everything up to: the
-    last of these events or, where there are no more, what the store has reached.
+    The history is complete after the offset `start`. With these events the client has seen everything up to
+    `reached`: the last of them or, if there are no more, the offset that the store has reached.
     """
 
     events: list[Row]
@@ -75,14 +76,14 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A published event. Its client had no other one after the offset `before`."""
+    """A published event. Its client had no other event after the offset `before`."""
 
     before: int
     event: Row
 
 
 def heard(message: bytes) -> Heard:
-    """What a message on a client's channel says."""
+    """Read a message on a client's channel."""
     before, _, event = message.partition(b" ")
     return Heard(int(before), unpack(event))
 
@@ -90,8 +91,8 @@ def heard(message: bytes) -> Heard:
 class Listening:
     """Registrations and histories. Every method raises Unavailable when it fails.
 
-    `gateway` is a name that no other gateway has, without spaces. Cancelling a method leaves a registration made or
-    not made; both are safe, because it expires.
+    `gateway` is a name without spaces that no other gateway has. A cancelled method has made its registration
+    or not; both are safe, because registrations expire.
     """
 
     def __init__(self, servers: AsyncServers, prefix: str, gateway: str, *, lease: float = LEASE) -> None:
@@ -103,7 +104,7 @@ class Listening:
         apart = servers.apart()
         self._listen = AsyncScript(apart, script_text("history", "listen"))
         self._events = AsyncScript(apart, script_text("history", "events"))
-        # The name of each history is learnt from the first answer that tells it.
+        # The name of a partition's histories comes with the first answer.
         self._begun: dict[tuple[str, int], str] = {}
 
     async def listen(self, place: FeedPlace, client: bytes) -> Listener:
@@ -111,11 +112,11 @@ class Listening:
         return await self._registered(place, client, "listen")
 
     async def leave(self, place: FeedPlace, client: bytes) -> Listener:
-        """End the registration of a client at this gateway: what is kept for it stays for the hold time."""
+        """End the registration of a client at this gateway. Its events are kept for the hold time."""
         return await self._registered(place, client, "leave")
 
     async def events(self, place: FeedPlace, client: bytes, after: int, count: int = PAGE) -> Page | None:
-        """The next events of a client after an offset; None where it must register first, or again."""
+        """The next events of a client after an offset; None if it must register first, or again."""
         keys = feed_keys(self._prefix, place.feed.name, place.partition)
         while True:
             begun = self._known(place)
@@ -134,7 +135,7 @@ class Listening:
             return Page(events, start <= after, reached, start)
 
     def channel(self, place: FeedPlace, client: bytes) -> bytes:
-        """The channel that the events of a client are published on."""
+        """The channel of a client's events."""
         return feed_keys(self._prefix, place.feed.name, place.partition).channel(place.lineage, client)
 
     async def _registered(self, place: FeedPlace, client: bytes, how: str) -> Listener:

@@ -1,4 +1,4 @@
-"""The gateway's side of queries in the store: their members now, and what has changed since a position."""
+"""Queries as the gateway reads them: their members now, and what has changed since a position."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tailrace.store.layout.row import Row, unpack
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """What a partition holds of a query, at one moment: up to which offset, and of which generation.
+    """What a partition holds of a query at one moment, with its offset and generation at that moment.
 
-    `rows` are all members, or those that are newer than what was asked for; `left` are keys that have left since then,
-    with the offset at which they did. `number` is that of the last message that was published before.
-    Of a page, `next` says where the next one begins; None where there is none.
+    `rows` are all members, or those that are newer than the position asked for. `left` are the keys that have
+    left since that position, with the offset at which they did. `number` is that of the last message before
+    this moment. `next` says where the next page begins; None if this is the last one.
     """
 
     offset: int
@@ -31,7 +31,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """As `Members`, with the offsets of the members' rows alone."""
+    """Like `Members`, with the offsets of the members' rows only."""
 
     offset: int
     generation: int
@@ -42,7 +42,7 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How far a query is in a partition: complete, of a generation, up to the message with a number."""
+    """How far a complete query is in a partition: its generation, and the number of its last message."""
 
     generation: int
     number: int
@@ -50,16 +50,18 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """The query is not complete now: ask again after `ready` was published on its channel."""
+    """The query is not complete now: ask again after its channel has said `ready`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The position can't be honoured: read all members. `reason` is one of
+    """The position can't be used: read all members. `reason` is one of
 
-    generation: it is of another build. clock: the query has now(), whose comings and goings have no offset.
-    horizon: it is no longer known what has left since. break: the query was not evaluated there, so the position is
-    from a store that has been rolled back. ahead: the store has not come as far.
+    generation: the position is of another build
+    clock: the query has now(), and what comes or goes by the clock has no offset
+    horizon: the store no longer knows what has left since
+    break: the query was not evaluated there, so the position is from a store that has been rolled back
+    ahead: the store has not come as far
     """
 
     reason: str
@@ -76,9 +78,10 @@ class Matches:
     async def snapshot(
         self, view: str, partition: int, lineage: str, query: str, *, page: int | None = None, most: int | None = None
     ) -> Members | NotReady:
-        """All members of a query in a partition; or at most so many, from where the page before has ended.
+        """All members of a query in a partition; or at most `most` of them, from where the page before has ended.
 
-        Pages are each of their own moment: who has every message after the first one's has seen everything.
+        Each page has its own moment. A reader that also has every message after the first page has seen
+        everything.
         """
         arguments = [b"", b"", _text(page), _text(most), b"rows"]
         result = await self._read(view, partition, lineage, query, arguments)
@@ -95,9 +98,10 @@ class Matches:
         *,
         most: int | None = None,
     ) -> Members | NotReady | Reset:
-        """What has changed for who has seen everything of a generation up to the offset `after`.
+        """What has changed for a reader that has seen everything of a generation up to the offset `after`.
 
-        With `most`, it is the first page of the members, and everything that has left; `snapshot` has the next pages.
+        With `most`, this is the first page of the members, and everything that has left; `snapshot` has the
+        next pages.
         """
         arguments = [b"%d" % generation, b"%d" % after, b"", _text(most), b"rows"]
         result = await self._read(view, partition, lineage, query, arguments)
@@ -108,7 +112,7 @@ class Matches:
     async def offsets(
         self, view: str, partition: int, lineage: str, query: str, *, page: int | None = None, most: int | None = None
     ) -> Offsets | NotReady:
-        """As `snapshot`, without the rows."""
+        """Like `snapshot`, without the rows."""
         result = await self._read(view, partition, lineage, query, [b"", b"", _text(page), _text(most), b"offsets"])
         if result[0] != b"members":
             return NotReady()
@@ -116,7 +120,7 @@ class Matches:
         return Offsets(int(offset), int(generation), int(number), _scores(held), int(following) if following else None)
 
     async def heads(self, asked: Sequence[tuple[str, int, str, str]]) -> list[Head | None]:
-        """How far each (view, partition, lineage, query) is; None where it is not complete."""
+        """How far each (view, partition, lineage, query) is; None if it is not complete."""
         names = [QueryNames(self._prefix, view, partition).of(query).query for view, partition, _, query in asked]
         found: list[Head | None] = [None] * len(asked)
         for numbers in await self._servers.together(names):
@@ -131,7 +135,7 @@ class Matches:
         return found
 
     def channel(self, view: str, partition: int, lineage: str, query: str) -> bytes:
-        """The channel that the messages of a query are published on."""
+        """The channel of a query's messages."""
         return QueryNames(self._prefix, view, partition).channel(lineage, query)
 
     async def _read(self, view: str, partition: int, lineage: str, query: str, arguments: Sequence[bytes]) -> list[Any]:

@@ -2,9 +2,9 @@
 
     tailrace:movies:page-key:<day since 1970>    string, with an expiry    32 random bytes
 
-The first gateway that needs the key of a day makes it, and all others take that one. A page names the day of its key:
-so pages of the day before go on, and older ones end. Nothing is kept in a gateway. Where Redis was emptied, every
-gateway signs with the new key from then on, and pages of before are as unknown as made-up ones.
+The first gateway that needs the key of a day makes it, and all others use that one. A page names the day of
+its key, so pages of the day before stay valid, and older ones end. A gateway keeps no key. After Redis was
+emptied, all gateways sign with a new key, and older pages are as unknown as forged ones.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, cast
 
 from tailrace.store.connection.servers import AsyncServers
 
-# For how many seconds a key signs; it is believed for as long after that.
+# A key signs for so many seconds, and its pages are accepted for as long after that.
 PERIOD = 86_400
 _LENGTH = 32
 
 
 @dataclass(frozen=True)
 class PageKey:
-    """A key; `number` is the day that it is of."""
+    """The key of the day `number`."""
 
     number: int
     secret: bytes = field(repr=False)
@@ -39,7 +39,7 @@ class PageKeys:
         self._clock = clock
 
     async def current(self) -> PageKey:
-        """The key to sign with; made where there is none yet."""
+        """The key to sign with; made if there is none yet."""
         number = self._today()
         name = self._name(number)
         made = secrets.token_bytes(_LENGTH)
@@ -48,12 +48,12 @@ class PageKeys:
             if secret is None:
                 is_ours = await cast(Any, redis.set(name, made, nx=True, ex=3 * PERIOD))
                 secret = made if is_ours else await cast(Any, redis.get(name))
-        # One that is no key is not signed with: the page will be unknown.
+        # Never sign with something that is no key: the page will be unknown instead.
         return PageKey(number, secret if secret is not None and len(secret) == _LENGTH else made)
 
     async def named(self, number: int) -> PageKey | None:
-        """The key of a day, to check a page with; None where that day is over, or the key is not there."""
-        # The clocks of two gateways may be on both sides of midnight.
+        """The key of a day, to check a page with; None if that day is over, or the key is missing."""
+        # At midnight, the clocks of two gateways may name different days.
         if abs(number - self._today()) > 1:
             return None
         name = self._name(number)

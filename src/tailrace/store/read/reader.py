@@ -1,4 +1,4 @@
-"""The gateway's side of the store: rows, positions and the catalog."""
+"""What the gateway reads of views: rows, positions, the catalog and reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tailrace.store.layout.stored import stored as stored_of
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one read found: the row or tombstone of a key, and how far its partition is (see `Stored`)."""
+    """One read of a key: its row or tombstone, and how far its partition has come (see `Stored`)."""
 
     row: Row | None
     offset: int | None
@@ -36,7 +36,7 @@ class Reader:
         self._servers = servers
 
     async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
-        """What keys of one partition hold, all read at one moment."""
+        """Read keys of one partition, all at one moment."""
         names = partition_keys(self._prefix, view, partition)
         async with self._servers.at(names.position) as redis:
             pipeline = redis.pipeline(transaction=True)
@@ -60,7 +60,7 @@ class Reader:
         ]
 
     async def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[Stored]:
-        """How far each (view, partition, lineage) is."""
+        """How far each (view, partition, lineage) has come."""
         names = [partition_keys(self._prefix, view, partition).position for view, partition, _ in partitions]
         found: dict[int, Any] = {}
         for numbers in await self._servers.together(names):
@@ -79,20 +79,20 @@ class Reader:
         return {key.decode(): value for key, value in found.items()}
 
     async def reports(self) -> dict[str, list[Report]]:
-        """What materializers say of each view and feed."""
+        """What materializers report of each view and feed."""
         name = freshness_key(self._prefix)
         async with self._servers.at(name.encode()) as redis:
             return read_reports(await cast(Awaitable[dict[bytes, bytes]], redis.hgetall(name)))
 
     def channel(self, view: str, partition: int, lineage: str, key: bytes) -> bytes:
-        """The channel that the changes of one key are published on."""
+        """The channel of one key's changes."""
         return partition_keys(self._prefix, view, partition).channel(lineage, key)
 
     def catalog_channel(self) -> bytes:
-        """The channel that says the catalog has changed."""
+        """The channel that announces changes of the catalog."""
         return catalog_key(self._prefix).encode()
 
     async def ping(self) -> None:
-        """Ask whether Redis answers."""
+        """Raise Unavailable unless Redis answers."""
         async with self._servers.at(catalog_key(self._prefix).encode()) as redis:
             await cast(Awaitable[Any], redis.ping())

@@ -1,4 +1,4 @@
-"""Users who were shown a part of a view: a position of theirs does not say that they have seen everything before it.
+"""Users who were shown a part of a view: having a position does not mean that they have seen everything before it.
 
     tailrace:movies:restricted:<digest of user and view>    string, with an expiry
 
@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from tailrace.store.connection.servers import AsyncServers
 
-# For how many seconds it is remembered after the last time.
+# For so many seconds after the last time.
 KEPT = 7 * 86_400
 
 
@@ -24,7 +24,7 @@ class Restricted:
         self._servers = servers.apart()
 
     async def add(self, user: str, view: str) -> None:
-        """Remember that a user is shown a part of a view."""
+        """Note that a user is shown a part of a view."""
         name = self._name(user, view)
         async with self._servers.at(name) as redis:
             await cast(Any, redis.set(name, b"", ex=KEPT))

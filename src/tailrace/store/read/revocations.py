@@ -1,9 +1,9 @@
-"""Revocations in the store: tokens, and all tokens of a subject, that are not to be believed any more.
+"""Revoked tokens, and subjects of whom all tokens were revoked.
 
     tailrace:movies:revoked    hash, with an expiry    jti:<id> or sub:<subject> → when, and until when that is kept
                                channel                 one message when there are new ones
 
-Both times are in ms since 1970. Of a subject, tokens that were issued later are believed.
+Both times are in ms since 1970. Tokens of a subject that were issued after its revocation are valid.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _TIMES = re.compile(rb"(\d{1,16}) (\d{1,16})", re.ASCII)
 
 
 def revoked_key(prefix: str) -> bytes:
-    """The hash of revocations, and the channel that says there are new ones."""
+    """The hash of revocations, and the channel that announces new ones."""
     return f"{prefix}:revoked".encode()
 
 
 class Revocations:
-    """The gateway's side. Every method raises Unavailable when it fails."""
+    """Revocations as a gateway reads them. Every method raises Unavailable when it fails."""
 
     def __init__(self, servers: AsyncServers, prefix: str) -> None:
         self._servers = servers.apart()
@@ -41,12 +41,12 @@ class Revocations:
         return {name: (int(times[1]), int(times[2])) for name, times in read if times is not None}
 
     async def put(self, revoked: Mapping[str, Times]) -> None:
-        """Write down what Redis has lost."""
+        """Write revocations that Redis has lost."""
         await self._revoke(keys=[self.channel], args=_arguments(revoked))
 
 
 def revoke(url: str, prefix: str, name: str, seconds: float) -> None:
-    """Revoke from now on, and keep it for so long; raises Unavailable."""
+    """Revoke a token or a subject now, and keep that for so many seconds; raises Unavailable."""
     servers = Servers(url)
     now = int(time.time() * 1000)
     try:

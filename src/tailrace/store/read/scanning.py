@@ -1,10 +1,11 @@
 """Scans of a partition: its rows, or its tombstones, some at a time.
 
-A scan that runs to its end gives everything that was there from its beginning to its end, some of it perhaps twice;
-what comes or goes meanwhile it may give or not. Each batch says how far the partition was at that moment: who sees
-another generation there than before has left the rows that the scan began with.
-A cursor means something to the server process that gave it: another one, after a restart or a failover, has the same
-rows in another order.
+A scan that runs to its end returns everything that was there from its beginning to its end, perhaps some of
+it twice. What comes or goes meanwhile may be in it or not. Each batch says how far the partition was at that
+moment: a generation other than before means that the scan has left the rows that it began with.
+
+A cursor is valid for the server process that gave it. Another one, after a restart or a failover, has the
+same rows in another order.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tailrace.store.layout.stored import stored as stored_of
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows or tombstones by key, and how far the partition was; `cursor` leads to the next batch, 0 after the last."""
+    """Rows or tombstones by key, and how far the partition was. `cursor` leads to the next batch; 0 after the last."""
 
     rows: dict[bytes, Row]
     cursor: int
@@ -50,7 +51,7 @@ class Scanning:
         return Batch({key: unpack(row) for key, row in found.items()}, int(following), stored_of(position, lineage))
 
     async def server(self, view: str, partition: int) -> str:
-        """Which server process holds a partition; empty where this user may not ask for that."""
+        """The server process that holds a partition; empty if this user may not ask Redis for that."""
         name = partition_keys(self._prefix, view, partition).position
         async with self._servers.at(name) as redis:
             try:

@@ -1,7 +1,8 @@
-"""Streams of clients in the store: what each one follows, for whichever gateway is asked.
+"""Clients' streams: what each one follows, for any gateway.
 
-A stream is a hash that expires when nobody uses it; its name is also the channel that says it was changed. What Redis
-has lost is on the commands topic: `searching` lets one gateway at a time look for it there.
+A stream is a hash that expires when nobody uses it. The name of the hash is also the channel that announces
+changes. If Redis has lost streams, they are still on the commands topic: `search` lets one gateway at a time
+look for them there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SEARCHING, SEARCHED = b"searching", b"searched"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A stream as it was last written: its JSON, None where it has ended; and for how many ms it is kept."""
+    """A stream as it was last written: its JSON, None if it has ended; and for how many ms it is kept."""
 
     revision: int
     text: bytes | None
@@ -35,11 +36,11 @@ class Streams:
         self._write = AsyncScript(servers, script_text("stream"))
 
     def channel(self, stream: str) -> bytes:
-        """The channel that says that a stream was changed; also the name of its key."""
+        """The channel that announces changes of a stream; also the name of its key."""
         return stream_key(self._prefix, stream)
 
     async def get(self, stream: str, *, keep: int | None = None) -> Kept | None:
-        """A stream; kept for so many ms from now on where told. One that has ended is not kept longer."""
+        """A stream. With `keep`, it is kept for so many ms from now on, unless it has ended."""
         name = cast(str, self.channel(stream))
         async with self._servers.at(self.channel(stream)) as redis:
             pipeline = redis.pipeline(transaction=False)
@@ -60,24 +61,24 @@ class Streams:
             await redis.pexpire(name, keep)
 
     async def put(self, stream: str, seen: int | None, text: bytes | None, keep: int) -> bool:
-        """Write a stream, or that it has ended, where it is as it was seen; False where it was changed meanwhile."""
+        """Write a stream, or that it has ended; False if its revision is not the one that was seen."""
         arguments: list[Any] = ["" if seen is None else seen, text or b"", keep]
         return bool(await self._write([self.channel(stream)], arguments))
 
     async def search(self, wait: int) -> bool:
-        """Begin to look for lost streams; False where another gateway does, or has done so less than `wait` ms ago."""
+        """Begin to look for lost streams; False if another gateway does, or did less than `wait` ms ago."""
         name = cast(str, search_key(self._prefix))
         async with self._servers.at(search_key(self._prefix)) as redis:
             return bool(await redis.set(name, SEARCHING, nx=True, px=wait))
 
     async def searched(self, wait: int) -> None:
-        """The search is over; the next one is made after `wait` ms at the earliest."""
+        """End the search; the next one begins after `wait` ms at the earliest."""
         name = cast(str, search_key(self._prefix))
         async with self._servers.at(search_key(self._prefix)) as redis:
             await redis.set(name, SEARCHED, px=wait)
 
     async def is_searching(self) -> bool:
-        """Whether a gateway looks for lost streams now."""
+        """Whether a gateway is looking for lost streams."""
         name = cast(str, search_key(self._prefix))
         async with self._servers.at(search_key(self._prefix)) as redis:
             return bool(await cast(Awaitable[Any], redis.get(name)) == SEARCHING)

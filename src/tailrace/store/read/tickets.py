@@ -1,8 +1,8 @@
-"""Tickets: what a client may have once, within some seconds, from any gateway.
+"""Tickets: each lets a client in once, within some seconds, at any gateway.
 
     tailrace:movies:ticket:<digest>    string, with an expiry    the claims of the token that the ticket stands for
 
-A ticket is named by its digest, so that who reads Redis can't use one.
+Redis knows only the digest of a ticket, so that nobody who reads Redis can use one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Tickets:
             await cast(Any, redis.set(name, held, px=round(seconds * 1000), nx=True))
 
     async def take(self, ticket: str) -> bytes | None:
-        """What a ticket stands for, and its end; None where it was taken, is over or never was.
+        """End a ticket and return what it stands for; None if it was taken before, is over or never was.
 
-        Cancelling leaves it taken or not taken.
+        A cancelled call has taken the ticket or not.
         """
         return cast(bytes | None, await self._take(keys=[self._name(ticket)], args=[]))
 
