@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from redis.crc import key_slot
 
 from tailrace.store.connection.address import Address, Node
+from tailrace.store.connection.outages import Unavailable
 from tailrace.store.connection.topology import SLOTS, Topology, slot_of
 from tailrace.store.layout.keys import partition_keys
 
@@ -76,6 +78,26 @@ def test_a_known_master_serves_while_no_sentinel_answers() -> None:
     assert topology.go_on() and name(topology.node(b"k")) == "a:6379"
 
 
+def test_all_advisers_are_asked_while_nothing_is_known_and_one_to_see_whether_it_is_still_so() -> None:
+    topology = sentinels()
+    assert not topology.settled(0) and len(topology.to_ask(0)) == 3
+    topology.learn(topology.advisers(0)[0], master("a", 1), 0)
+    assert topology.settled(1) and not topology.settled(3) and len(topology.to_ask(3)) == 1
+    topology.doubt()
+    assert not topology.settled(1) and len(topology.to_ask(1)) == 3
+
+
+def test_without_an_answer_the_last_failure_is_raised_unless_a_master_is_known() -> None:
+    topology, failure = sentinels(), Unavailable("TIMEOUT", "", "", "")
+    with pytest.raises(Unavailable) as caught:
+        topology.make_do(failure)
+    assert caught.value is failure
+    topology.learn(topology.advisers(0)[0], master("a", 1), 0)
+    topology.doubt()
+    topology.make_do(failure)
+    assert topology.settled(1) and topology.holder(b"k").name == "a:6379"
+
+
 def test_a_sentinel_that_knows_no_such_master_is_no_answer() -> None:
     topology = sentinels()
     assert not topology.learn(topology.advisers(0)[0], [], 0) and not known(topology)
@@ -104,6 +126,9 @@ def test_a_slot_that_nobody_serves_is_on_no_node() -> None:
     topology.learn(topology.advisers(0)[0], slots((0, 99, b"a"), (200, SLOTS - 1, b"b")), 0)
     missing = next(b"%d" % n for n in range(100_000) if 100 <= slot_of(b"%d" % n) < 200)
     assert topology.node(missing) is None
+    with pytest.raises(Unavailable, match="no server is named by seed:7000"):
+        topology.holder(missing)
+    assert not known(topology), "it is asked anew"
 
 
 def test_a_node_that_does_not_know_its_own_address_is_the_one_that_was_asked() -> None:
