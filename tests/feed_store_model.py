@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from tailrace.store.read.listening import PAGE, Listener, Page
+
 from tailrace.contracts.catalog import CatalogFeed
 from tailrace.store.layout.feed_keys import FeedPlace
 from tailrace.store.layout.row import Row
-from tailrace.store.read.listening import PAGE, Listener, Page
 from tailrace.store.read.reader import Unavailable
 
 MISSING = object()

@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import redis
 from confluent_kafka import Producer
+from tailrace.store.layout.stored import FIELDS, stored
+from tailrace.store.read.listening import Listener, Listening, Page
 
 from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, Column, catalog_topic
 from tailrace.contracts.event import Event
@@ -19,8 +21,6 @@ from tailrace.kafka.topics import COMPACTED, EVENTS, Topics
 from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.feed_keys import FeedKeys, FeedPlace, feed_keys
 from tailrace.store.layout.row import unpack
-from tailrace.store.layout.stored import FIELDS, stored
-from tailrace.store.read.listening import Listener, Listening, Page
 
 
 class FeedLog:

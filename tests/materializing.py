@@ -34,10 +34,10 @@ from tailrace.kafka.commands_topic import CommandsReader
 from tailrace.kafka.dead_letters import DeadLetters
 from tailrace.kafka.topics import COMPACTED, Topics
 from tailrace.materializer.catalog_copy import CatalogCopy
-from tailrace.materializer.counters import Counters
-from tailrace.materializer.dead_letters import Letters
+from tailrace.materializer.counters import MaterializerCounters
+from tailrace.materializer.dead_letters import DeadLetterKeeper
 from tailrace.materializer.materializer import Materializer
-from tailrace.materializer.queries.matcher import Matching
+from tailrace.materializer.queries.matcher import Matcher
 from tailrace.materializer.views.upkeep import Upkeep
 from tailrace.store.layout.keys import PartitionKeys, partition_keys
 from tailrace.store.layout.row import unpack
@@ -231,7 +231,7 @@ def still(
     tombstones: float = 86_400.0,
     grace: float = 0.5,
     most: int = 8000,
-    counters: Counters | None = None,
+    counters: MaterializerCounters | None = None,
 ) -> Iterator[Materializer]:
     """A materializer that makes a step when the test tells it to.
 
@@ -239,7 +239,7 @@ def still(
     """
     reader = CatalogReader(log.broker.address, catalog_topic(log.app))
     changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer", most=most)
-    counters = counters or Counters()
+    counters = counters or MaterializerCounters()
     catalog = CatalogCopy(reader, writer, counters)
     upkeep = Upkeep(
         writer,
@@ -249,10 +249,10 @@ def still(
         patience=patience,
         tombstones=tombstones,
     )
-    letters = Letters(DeadLetters(log.broker.address), changelogs, counters)
+    dead_letters = DeadLetterKeeper(DeadLetters(log.broker.address), changelogs, counters)
     commands = CommandsReader(log.broker.address, log.app)
-    matching = Matching(commands, MatchWriter(writer), counters)
-    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, matching, counters, grace=grace)
+    matcher = Matcher(commands, MatchWriter(writer), counters)
+    materializer = Materializer(changelogs, catalog, writer, upkeep, dead_letters, matcher, counters, grace=grace)
     try:
         yield materializer
     finally:

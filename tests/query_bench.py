@@ -15,8 +15,8 @@ from tailrace.contracts.commands import Stream
 from tailrace.contracts.record import Change
 from tailrace.materializer.queries.live_queries import LiveQueries
 from tailrace.materializer.queries.partition_queries import PartitionQueries
-from tailrace.materializer.views.batch import Batch
-from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.materializer.views.batch import ViewBatch
+from tailrace.materializer.views.partition import ViewPartition
 from tailrace.queries import parse
 from tailrace.store.layout.keys import QueryNames
 from tailrace.store.layout.message import Message, unpack_message
@@ -55,7 +55,7 @@ class QueryBench:
         self.live.set_views({"v": COLUMNS})
         self.entry = CatalogView("v", "v", "id", 1, 1, (), COLUMNS, {})
         begun = self.writer.begin(*PLACE, -1, generation=1)
-        self.held = OpenPartition(self.entry, 0, LINEAGE, begun.offset, -1, 1)
+        self.held = ViewPartition(self.entry, 0, LINEAGE, begun.offset, -1, 1)
         self.queries = self.evaluating()
         self._listener = self.client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
         self._listener.psubscribe(self.names.index + b":*")
@@ -90,14 +90,14 @@ class QueryBench:
             self.held.stored = batch.reached
         return result
 
-    def batch(self, *changes: tuple[bytes, int, bytes | None], generation: int | None = None) -> Batch:
+    def batch(self, *changes: tuple[bytes, int, bytes | None], generation: int | None = None) -> ViewBatch:
         made = [
             Change(key, value, generation or self.held.generation, version, 7, self.held.stored + 1 + n)
             for n, (key, version, value) in enumerate(changes)
         ]
-        return Batch(pack(made), self.held.stored + len(made), len(made), [], [])
+        return ViewBatch(pack(made), self.held.stored + len(made), len(made), [], [])
 
-    def blindly(self, batch: Batch) -> Applied | Moved:
+    def blindly(self, batch: ViewBatch) -> Applied | Moved:
         """Apply a batch as an instance does that knows of no query."""
         return self.writer.apply(*PLACE, self.held.stored, batch.reached, batch.changes)
 

@@ -7,7 +7,7 @@ import logging
 from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Progress
 from tailrace.errors import NewerFormat
 from tailrace.kafka.catalog_topic import CatalogReader
-from tailrace.materializer.counters import Counters
+from tailrace.materializer.counters import MaterializerCounters
 from tailrace.store.write.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ class CatalogCopy:
     What can't be read of a catalog stays what it was, also in the store; `problem` says so.
     """
 
-    def __init__(self, reader: CatalogReader, writer: Writer, counters: Counters) -> None:
+    def __init__(self, reader: CatalogReader, writer: Writer, counters: MaterializerCounters) -> None:
         self._reader = reader
         self._writer = writer
         self._counters = counters

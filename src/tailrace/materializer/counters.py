@@ -1,4 +1,4 @@
-"""What the materializer counts."""
+"""The metrics of the materializer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tailrace.contracts.freshness import freshness
 from tailrace.materializer.delays import Delays
 
 
-class Counters:
-    """The materializer's metrics, in a registry of their own."""
+class MaterializerCounters:
+    """All metrics of one materializer, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -90,7 +90,7 @@ class Counters:
         )
 
     def behind(self, view: str, partition: int, records: int) -> None:
-        """Set how many records of a partition Redis does not have."""
+        """Set how many records of a partition are not in Redis yet."""
         self.lag.labels(view, str(partition)).set(max(0, records))
 
     def show(self, delays: Delays) -> None:
@@ -99,7 +99,7 @@ class Counters:
 
 
 class _DelayCollector(Collector):
-    """The delays of the last minute, by view; none for a view that no row came of."""
+    """The delays of the last minute, by view. A view without new rows has none."""
 
     def __init__(self, delays: Delays) -> None:
         self._delays = delays

@@ -1,47 +1,31 @@
-"""Letters: records of changelogs that can't be applied, kept on dead-letter topics before they are passed over."""
+"""Dead letters: records of changelogs that can't be applied are kept on dead-letter topics before they are skipped."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
 from tailrace.errors import Unreachable
 from tailrace.kafka.changelogs import Changelogs, Message, Partition
 from tailrace.kafka.dead_letters import DeadLetter, DeadLetters
-from tailrace.materializer.counters import Counters
+from tailrace.materializer.counters import MaterializerCounters
+from tailrace.materializer.partition import OpenPartition
 
 log = logging.getLogger(__name__)
 
 _RETRY_AFTER = 5.0
 
 
-class Lettered(Protocol):
-    """A partition that is being read, of a view or of a feed.
+class DeadLetterKeeper:
+    """Writes dead letters. After Kafka has refused some, it leaves Kafka alone for a while.
 
-    `lettered` is the offset up to which its letters are known to be kept, None where that was not asked yet.
+    When a partition is read anew because Redis was lost, dead letters up to the offset that the group has committed are
+    not written again: an offset is committed after Redis has it, and Redis gets it after its dead letters are kept.
     """
 
-    lettered: int | None
-
-    @property
-    def partition(self) -> Partition:
-        """The partition of the changelog."""
-
-    @property
-    def view(self) -> str:
-        """The name of the view or feed."""
-
-
-class Letters:
-    """Writes dead letters, and leaves Kafka alone for a while after it has not taken some.
-
-    A partition that is read again, because Redis was lost, has its letters already: those up to what the group has
-    committed are not written again. What was committed is in Redis, and comes after its letters.
-    """
-
-    def __init__(self, dead_letters: DeadLetters, changelogs: Changelogs, counters: Counters) -> None:
+    def __init__(self, dead_letters: DeadLetters, changelogs: Changelogs, counters: MaterializerCounters) -> None:
         self._dead_letters = dead_letters
         self._changelogs = changelogs
         self._counters = counters
@@ -50,14 +34,14 @@ class Letters:
         self.problem: str | None = None
 
     def blocks(self, partition: Partition) -> bool:
-        """Whether a partition must not be read now: letters of it are to be written, and Kafka does not take them."""
+        """Whether a partition must not be read now: it has dead letters to write, and Kafka does not take them."""
         return partition in self._failed and time.monotonic() < self._retry_at
 
-    def keep(self, held: Lettered, found: Sequence[tuple[Message, str]]) -> bool:
-        """Keep records, each with the reason; where it is False, Kafka did not take them: read them again."""
-        if held.lettered is None:
-            held.lettered = (self._changelogs.committed(held.partition) or 0) - 1
-        known = held.lettered
+    def keep(self, held: OpenPartition[Any], found: Sequence[tuple[Message, str]]) -> bool:
+        """Keep records, each with the reason. False if Kafka did not take them: read them again."""
+        if held.letters_kept is None:
+            held.letters_kept = (self._changelogs.committed(held.partition) or 0) - 1
+        known = held.letters_kept
         new = [(message, reason) for message, reason in found if (message.offset() or 0) > known]
         try:
             if new:
@@ -77,7 +61,7 @@ class Letters:
         return True
 
 
-def _letter(held: Lettered, message: Message, reason: str) -> DeadLetter:
+def _letter(held: OpenPartition[Any], message: Message, reason: str) -> DeadLetter:
     topic, number = held.partition
     return DeadLetter(
         topic=topic,

@@ -1,6 +1,6 @@
-"""Delays: how long rows took to the store over the last minute, and the highest source timestamp there. No I/O.
+"""How long rows took to the store in the last minute, and the highest source timestamp there. Does no I/O.
 
-This is asked for every batch: it looks at some of the changes of a large batch only.
+It is called for every batch, so of a large batch it looks at some of the changes only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Sifting: finds the record that Redis never takes, among those of a batch that keeps failing.
+"""The search for a record that Redis never takes, in a batch that keeps failing.
 
-A batch is split until one record is left that fails alone. It is a dead letter only where Redis takes a write to the
-same partition right after each of several tries of it: an outage, which fails that write as well, condemns no record.
-What fails for another reason than the batch itself (Redis is read-only, loading, out of memory, or silent) is an
-outage from the start.
+The batch is split until one record is left that fails alone. That record becomes a dead letter only if Redis takes
+another write to the same partition right after each of several tries: an outage fails that write as well, and so turns
+no record into a dead letter. A batch that fails for a reason of Redis's own (read-only, loading, out of memory, silent)
+is an outage from the start.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from tailrace.kafka.changelogs import Message, Partition
-from tailrace.materializer.dead_letters import Lettered, Letters
-from tailrace.materializer.views.batch import RawRecord
+from tailrace.materializer.dead_letters import DeadLetterKeeper
+from tailrace.materializer.partition import OpenPartition
 from tailrace.store.write.writer import Moved, Rejected, Unavailable, hung_up
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _TRIES = 3
 
 
 class Doubts:
-    """Which partitions have a batch that Redis may never take: one that has failed again and again at one offset."""
+    """The partitions with a batch that Redis may never take: it has failed again and again at one offset."""
 
     def __init__(self) -> None:
         self._failures: dict[Partition, tuple[int, int]] = {}
@@ -35,7 +35,7 @@ class Doubts:
         self._failures[partition] = (stored, count + 1 if offset == stored else 1)
 
     def raise_about(self, partition: Partition, stored: int, reason: str) -> None:
-        """Redis has said that it does not take the batch after an offset."""
+        """Redis has refused the batch after an offset."""
         if not self.about(partition):
             log.warning("%s[%d]: Redis does not take a batch after offset %d: %s", *partition, stored, reason)
         self._failures[partition] = (stored, _TRIES)
@@ -46,22 +46,22 @@ class Doubts:
             self._failures.pop(partition, None)
 
     def about(self, partition: Partition) -> bool:
-        """Whether batches of a partition are to be sifted."""
+        """Whether batches of a partition must be searched."""
         return bool(self._failures) and self._failures.get(partition, (0, 0))[1] >= _TRIES
 
 
 class NotKept(Exception):
-    """A record can't be passed over now: Kafka did not take its dead letter, or Redis not the position after it.
+    """A record can't be skipped now, and is tried again later.
 
-    It is tried again later.
+    Kafka did not take its dead letter, or Redis did not take the position after it.
     """
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Some records of a partition as one batch. Its writes say what Redis answers: Moved, Rejected, or that it took it.
+    """Some records of a partition as one batch. Its writes return what Redis answers.
 
-    `whole` writes all of it; `without` moves the position past it and writes nothing else; `empty` writes nothing and
+    `whole` writes all of it. `without` moves the position past it and writes nothing else. `empty` writes nothing and
     moves nothing. `taken` notes that the position has moved.
     """
 
@@ -71,23 +71,25 @@ class Trial:
     taken: Callable[[], None]
 
 
-Open = TypeVar("Open", bound=Lettered)
+Open = TypeVar("Open", bound=OpenPartition[Any])
 
 
-class Sifting(Generic[Open]):
-    """Applies records with care: slowly, and past those that can never be applied.
+class PoisonSearch(Generic[Open]):
+    """Applies records slowly, and skips those that can never be applied.
 
-    `trial` makes a batch of records of an open partition; None where Redis holds them all.
+    `trial` makes a batch of records of an open partition, or None if Redis holds them all.
     """
 
-    def __init__(self, letters: Letters, trial: Callable[[Open, Sequence[Message]], Trial | None]) -> None:
-        self._letters = letters
+    def __init__(
+        self, dead_letters: DeadLetterKeeper, trial: Callable[[Open, Sequence[Message]], Trial | None]
+    ) -> None:
+        self._dead_letters = dead_letters
         self._trial = trial
 
     def apply(self, held: Open, messages: Sequence[Message]) -> Moved | None:
-        """Apply records of one partition in their order; Moved where it must be opened again.
+        """Apply records of one partition in their order. Moved if it must be opened again.
 
-        Raises Unavailable for an outage, and NotKept. What was applied until then is in the store.
+        Raises Unavailable for an outage, and NotKept. What was applied before that is in the store.
         """
         trial = self._trial(held, messages)
         if trial is None:
@@ -100,7 +102,7 @@ class Sifting(Generic[Open]):
             if isinstance(result, Rejected):
                 result = _attempt(trial)
         if isinstance(result, Rejected):
-            if not self._letters.keep(held, [(messages[0], f"Redis does not take it: {result.reason}")]):
+            if not self._dead_letters.keep(held, [(messages[0], f"Redis does not take it: {result.reason}")]):
                 raise NotKept
             result = trial.without()
         if (moved := passed(result)) is not None:
@@ -110,7 +112,7 @@ class Sifting(Generic[Open]):
 
 
 def _attempt(trial: Trial) -> object:
-    """Rejected only where Redis takes a write without these records right after."""
+    """Write it all. Rejected only if Redis takes a write without these records right after."""
     try:
         result = trial.whole()
     except Unavailable as error:
@@ -124,12 +126,7 @@ def _attempt(trial: Trial) -> object:
 
 
 def passed(result: object) -> Moved | None:
-    """What Redis answers to the last write past some records; raises NotKept if it does not take that one, either."""
+    """The answer of Redis to a write that moves past records; raises NotKept if Redis rejects that one, too."""
     if isinstance(result, Rejected):
         raise NotKept
     return result if isinstance(result, Moved) else None
-
-
-def raw(messages: Sequence[Message]) -> list[RawRecord]:
-    """What records hold."""
-    return cast(list[RawRecord], [(m.key(), m.value(), m.headers(), m.offset()) for m in messages])

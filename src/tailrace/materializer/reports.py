@@ -1,6 +1,6 @@
-"""Reporting: every few seconds a materializer says in the store how fresh the views are that it keeps in step.
+"""Every few seconds a materializer writes to Redis how fresh its views and feeds are.
 
-Nothing depends on it but what people are shown: a report that Redis does not take is left out.
+The reports are only shown to people. A report that Redis does not take is left out.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any
 from uuid import uuid4
 
 from tailrace.contracts.freshness import Report, freshness, why_stale
 from tailrace.kafka.changelogs import Partition
 from tailrace.materializer.delays import Delays
-from tailrace.materializer.views.completeness import milliseconds
+from tailrace.materializer.partition import OpenPartition
 from tailrace.store.write.reports import Reports
 from tailrace.store.write.writer import Unavailable, Writer
 
@@ -22,34 +22,14 @@ log = logging.getLogger(__name__)
 
 _EVERY = 2.0
 _RETRY_AFTER = 15.0
-# Ends of changelogs are looked at every second: who is as far as that is not behind.
+# Ends of changelogs are looked at every second: a wait that is shorter than a few of these counts as none.
 _PROMPT = 3.0
 
 
-class Read(Protocol):
-    """A partition that is being read, of a view or of a feed."""
+class WaitTimes:
+    """How long records of changelogs have waited for the store. Does no I/O.
 
-    @property
-    def view(self) -> str:
-        """The name of the view or feed."""
-
-    @property
-    def lineage(self) -> str:
-        """Which changelog it is of."""
-
-    @property
-    def generation(self) -> int:
-        """The build that the store serves."""
-
-    @property
-    def partition(self) -> Partition:
-        """The partition of the changelog."""
-
-
-class Waiting:
-    """For how long records of changelogs have waited for the store, decided without I/O.
-
-    An end that is seen at a time is what the store has to reach: once it has, nothing waits that is older than that.
+    The store has to reach the end that is seen at a time. Once it has, no record waits that is older than that time.
     """
 
     def __init__(self) -> None:
@@ -80,22 +60,22 @@ class Waiting:
                 del held[partition]
 
 
-class Reporting:
+class Reporter:
     """The reports of one instance."""
 
     def __init__(self, writer: Writer) -> None:
         self.delays = Delays()
         self._reports = Reports(writer)
-        self._waiting = Waiting()
+        self._waits = WaitTimes()
         self._instance = uuid4().hex[:12]
         self._due = 0.0
         self._said: Mapping[str, Report] = {}
 
     def seen(self, partition: Partition, stored: int, end: int) -> None:
-        """See `Waiting.seen`."""
-        self._waiting.seen(partition, stored, end, time.monotonic())
+        """See `WaitTimes.seen`."""
+        self._waits.seen(partition, stored, end, time.monotonic())
 
-    def tend(self, partitions: Iterable[Read]) -> None:
+    def tend(self, partitions: Iterable[OpenPartition[Any]]) -> None:
         """Say how fresh the views are that have these open partitions, if it is time; never raises Unavailable."""
         now = time.monotonic()
         if now < self._due:
@@ -103,14 +83,14 @@ class Reporting:
         self._due = now + _EVERY
         behind: dict[str, float | None] = {}
         held = list(partitions)
-        self._waiting.keep({one.partition for one in held})
+        self._waits.keep({one.partition for one in held})
         for one in held:
             self.delays.know(one.view, one.lineage, one.generation)
-            seconds, before = self._waiting.seconds(one.partition, now), behind.get(one.view, 0.0)
+            seconds, before = self._waits.seconds(one.partition, now), behind.get(one.view, 0.0)
             behind[one.view] = None if seconds is None or before is None else max(seconds, before)
         self._said = self.delays.reports(behind)
         try:
-            self._reports.put(self._instance, self._said, milliseconds())
+            self._reports.put(self._instance, self._said, int(time.time() * 1000))
         except Unavailable as error:
             # In a cluster the report may be on another server than the rows: these need not wait for it.
             log.debug("freshness was not reported: %s", error)
@@ -118,7 +98,7 @@ class Reporting:
 
     def degraded(self) -> list[dict[str, str]]:
         """Which views may be stale because of this instance, and why; any thread may ask."""
-        now = milliseconds()
+        now = int(time.time() * 1000)
         return [
             {"view": view, "reason": reason}
             for view, one in self._said.items()

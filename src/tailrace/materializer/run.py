@@ -15,10 +15,10 @@ from tailrace.kafka.commands_topic import CommandsReader
 from tailrace.kafka.dead_letters import DeadLetters
 from tailrace.logs import without_password
 from tailrace.materializer.catalog_copy import CatalogCopy
-from tailrace.materializer.counters import Counters
-from tailrace.materializer.dead_letters import Letters
+from tailrace.materializer.counters import MaterializerCounters
+from tailrace.materializer.dead_letters import DeadLetterKeeper
 from tailrace.materializer.materializer import Materializer
-from tailrace.materializer.queries.matcher import Matching
+from tailrace.materializer.queries.matcher import Matcher
 from tailrace.materializer.views.upkeep import Upkeep
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
@@ -37,7 +37,7 @@ _TURN = 0.0005
 def run(app: str, settings: Settings) -> int:
     """Keep Redis in step with the changelogs of an app until SIGTERM or SIGINT."""
     stopping = stop_event()
-    counters = Counters()
+    counters = MaterializerCounters()
     writer = Writer(settings.text("redis"), settings.text("prefix") or default_prefix(app))
     reader = CatalogReader(settings.text("kafka"), catalog_topic(app))
     changelogs = Changelogs(settings.text("kafka"), f"tailrace.{app}.materializer")
@@ -49,10 +49,10 @@ def run(app: str, settings: Settings) -> int:
         finished=catalog.finished,
         tombstones=settings.seconds("tombstones"),
     )
-    letters = Letters(DeadLetters(settings.text("kafka")), changelogs, counters)
+    dead_letters = DeadLetterKeeper(DeadLetters(settings.text("kafka")), changelogs, counters)
     commands = CommandsReader(settings.text("kafka"), app)
-    matching = Matching(commands, MatchWriter(writer), counters)
-    materializer = Materializer(changelogs, catalog, writer, upkeep, letters, matching, counters)
+    matcher = Matcher(commands, MatchWriter(writer), counters)
+    materializer = Materializer(changelogs, catalog, writer, upkeep, dead_letters, matcher, counters)
     health = (
         HealthServer(
             settings.number("health-port"), counters.registry, materializer.reasons, degraded=materializer.degraded

@@ -1,39 +1,28 @@
-"""Sending: the batches of one poll go to Redis, at once or while the next records are read.
+"""The batches of one poll go to Redis, at once or while the next records are read.
 
-A thread sends them and waits for the answers. One poll is under way at most, and its answers are taken in before the
-next is sent: what a partition has stored is always known when a batch is sent, and when anything else is done to the
-partition. A crash loses what is under way, and the position says which of it Redis has.
+A thread sends them and waits for the answers. At most one poll is under way, and its answers are taken in before the
+next is sent. So it is always known what Redis holds of a partition when a batch of it is sent, or when anything else is
+done to it. A crash loses what is under way, and the position says which of it Redis has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tailrace.kafka.changelogs import Partition
+from tailrace.materializer.partition import OpenPartition
 from tailrace.materializer.poison_search import Doubts
 from tailrace.store.write.writer import Unavailable, hung_up
-
-
-class Held(Protocol):
-    """A partition that is being read, of a view or of a feed."""
-
-    @property
-    def partition(self) -> Partition:
-        """The partition of the changelog."""
-
-    @property
-    def stored(self) -> int:
-        """The offset up to which Redis is known to hold it."""
 
 
 class Sendable(Protocol):
     """A batch of one partition."""
 
     @property
-    def held(self) -> Held:
+    def held(self) -> OpenPartition[Any]:
         """The partition, as it was open when the batch was made."""
 
 
@@ -41,68 +30,77 @@ Batch = TypeVar("Batch", bound=Sendable)
 Answer = TypeVar("Answer")
 
 
-class Sending(Generic[Batch, Answer]):
-    """Writes batches by `write`, in their order, and gives each with its answer to `settle`.
+class Sender:
+    """Sends what `write` writes, and gives each batch with its answer to `settle`, in order.
 
-    Methods raise Unavailable for an outage. Redis may be away then; or it hangs up on one of the batches, again and
-    again: which partitions these are of is noted as a doubt.
+    Views and feeds share one: only one thread talks to Redis at a time. Methods raise Unavailable for an outage. Redis
+    may be away then. Or it hangs up on one of the batches, again and again: the partitions of these are noted as
+    doubtful.
     """
 
-    def __init__(
-        self,
-        thread: Executor,
-        doubts: Doubts,
-        write: Callable[[Sequence[Batch]], list[Answer]],
-        settle: Callable[[Batch, Answer], None],
-    ) -> None:
-        self._thread = thread
+    def __init__(self, doubts: Doubts) -> None:
         self._doubts = doubts
-        self._write = write
-        self._settle = settle
-        self._under_way: tuple[Sequence[Batch], Future[list[Answer]]] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sending")
+        self._under_way: list[tuple[Future[Any], Callable[[], None]]] = []
 
     @property
     def under_way(self) -> bool:
         """Whether batches were sent whose answers were not taken in."""
-        return self._under_way is not None
+        return bool(self._under_way)
 
-    def send(self, batches: Sequence[Batch], *, wait: bool) -> None:
-        """Send batches; without `wait` they may be under way afterwards."""
-        if not batches:
-            return
+    def send(
+        self,
+        batches: Sequence[Batch],
+        write: Callable[[Sequence[Batch]], list[Answer]],
+        settle: Callable[[Batch, Answer], None],
+        *,
+        wait: bool,
+    ) -> None:
+        """Send batches. With `wait`, nothing is under way afterwards; without it, they may be."""
         if wait:
             # At low load the thread would only add its own delay.
-            self._take_in(batches, lambda: self._write(batches))
-        else:
-            self._under_way = (batches, self._thread.submit(self._write, batches))
+            self.finish()
+            self._take_in(batches, lambda: write(batches), settle)
+        elif batches:
+            answers = self._thread.submit(write, batches)
+            self._under_way.append((answers, lambda: self._take_in(batches, answers.result, settle)))
 
     def finish(self) -> None:
-        """Take in what became of the batches that are under way."""
-        if self._under_way is not None:
-            batches, answers = self._under_way
-            self._under_way = None
-            self._take_in(batches, answers.result)
+        """Take in the answers to everything that is under way."""
+        while self._under_way:
+            _, take_in = self._under_way.pop(0)
+            take_in()
 
     def drop(self) -> None:
-        """Wait until nothing is under way, and forget what became of it."""
-        if self._under_way is not None:
-            self._under_way[1].exception()
-            self._under_way = None
+        """Wait until nothing is under way, and ignore the answers."""
+        while self._under_way:
+            self._under_way.pop(0)[0].exception()
 
-    def _take_in(self, batches: Sequence[Batch], answers: Callable[[], list[Answer]]) -> None:
-        with doubted(self._doubts, batches):
+    def close(self) -> None:
+        """Wait for what is under way, and end the thread."""
+        self._thread.shutdown()
+
+    @contextmanager
+    def doubting(self, batches: Sequence[Sendable]) -> Iterator[None]:
+        """If Redis hangs up meanwhile, note a doubt about the partitions of these batches."""
+        try:
+            yield
+        except Unavailable as error:
+            if hung_up(error):
+                partitions: dict[Partition, OpenPartition[Any]] = {one.held.partition: one.held for one in batches}
+                for partition, held in partitions.items():
+                    self._doubts.note(partition, held.stored)
+            raise
+
+    def _take_in(
+        self,
+        batches: Sequence[Batch],
+        answers: Callable[[], list[Answer]],
+        settle: Callable[[Batch, Answer], None],
+    ) -> None:
+        if not batches:
+            return
+        with self.doubting(batches):
             found = answers()
         for batch, answer in zip(batches, found, strict=True):
-            self._settle(batch, answer)
-
-
-@contextmanager
-def doubted(doubts: Doubts, batches: Sequence[Sendable]) -> Iterator[None]:
-    """Note a doubt about the partitions of batches where Redis hangs up meanwhile."""
-    try:
-        yield
-    except Unavailable as error:
-        if hung_up(error):
-            for held in {batch.held.partition: batch.held for batch in batches}.values():
-                doubts.note(held.partition, held.stored)
-        raise
+            settle(batch, answer)

@@ -22,6 +22,7 @@ from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import EVENTS, Topics
+from tailrace.materializer.counters import MaterializerCounters
 from tailrace.materializer.materializer import Materializer
 from tailrace.store.layout.keys import catalog_key, freshness_key
 from tailrace.store.layout.packed_events import pack_events
@@ -138,6 +139,26 @@ def test_a_redis_emptied_while_a_client_listens_gives_it_the_exact_suffix(new_lo
         assert b"bob" not in log.kept(url)
         late = own.listen(b"bob")
         assert not late.covers(8) and late.covers(12), "who registers after that is told that it has missed events"
+
+
+def test_the_lag_of_a_feed_grows_while_redis_is_away(new_log: NewLog, new_redis: NewRedis) -> None:
+    log, server, counters = new_log(), new_redis(), MaterializerCounters()
+
+    def lag() -> float | None:
+        labels = {"view": log.feed, "partition": "0"}
+        return counters.registry.get_sample_value("tailrace_materializer_lag", labels)
+
+    with running(log, server.url, counters=counters) as materializer:
+        followed(log, server.url, materializer)
+        log.put(b"ann", b"0")
+        eventually(lambda: log.stored(server.url) == 0 and lag() == 0, "the first record is read")
+        server.kill()
+        for n in range(1, 4):
+            log.put(b"ann", b"%d" % n)
+        eventually(lambda: (lag() or 0) >= 3, "the lag grows")
+        server.start()
+        eventually(lambda: lag() == 0 and materializer.reasons() == [], "all is read")
+        assert log.stored(server.url) == 3
 
 
 def test_a_feed_that_always_keeps_events_does_so_for_who_is_away_and_after_a_loss(

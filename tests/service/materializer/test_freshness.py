@@ -35,7 +35,7 @@ from tailrace.dev.redis_server import RedisServer
 from tailrace.health import HealthServer
 from tailrace.kafka.catalog_topic import CatalogWriter
 from tailrace.kafka.topics import EVENTS, Topics
-from tailrace.materializer.counters import Counters
+from tailrace.materializer.counters import MaterializerCounters
 from tailrace.materializer.materializer import Materializer
 from tailrace.operations.status import ViewStatus, status
 from tailrace.settings import Settings
@@ -90,7 +90,8 @@ def opened(*materializers: Materializer) -> None:
     """Wait until all partitions are read: what is written from then on is live."""
     eventually(
         lambda: (
-            sum(len(one.open) for one in materializers) == PARTITIONS and all(not m.reasons() for m in materializers)
+            sum(len(one.views.open) for one in materializers) == PARTITIONS
+            and all(not m.reasons() for m in materializers)
         ),
         "all partitions are open",
     )
@@ -222,7 +223,7 @@ def test_two_materializers_report_together_and_one_that_has_ended_is_forgotten(
 
 
 def test_the_delay_is_a_metric(log: Changelog, redis_server: RedisServer) -> None:
-    counters = Counters()
+    counters = MaterializerCounters()
     with running(log, redis_server.url, counters=counters) as materializer:
         opened(materializer)
         put(log, b"a", 1, now())

@@ -15,9 +15,9 @@ from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.additions import Additions
 from tailrace.materializer.materializer import Materializer
-from tailrace.materializer.views.additions import Adding
-from tailrace.materializer.views.hand_over import HandingOver
-from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.materializer.views.added_records import AddedRecords
+from tailrace.materializer.views.partition import ViewPartition
+from tailrace.materializer.views.upkeep import HandOver
 from tailrace.store.write.hand_overs import OldKeys, Served
 from tailrace.store.write.writer import Moved
 
@@ -83,13 +83,13 @@ def test_keys_that_only_an_earlier_build_had(log: Changelog, redis_server: Redis
     bench.put((KEY, 1, 1, b"{}"))
     assert bench.hand_overs.serve(*PLACE, 2, -1) == Served()
     entry = replace(log.entry, name="v", generation=2)
-    held = OpenPartition(entry, 0, PLACE[2], bench.offset, bench.offset, 2)
-    handing_over = HandingOver(bench.hand_overs, Adding(Additions(log.broker.address)))
+    held = ViewPartition(entry, 0, PLACE[2], bench.offset, bench.offset, 2)
+    hand_over = HandOver(bench.hand_overs, AddedRecords(Additions(log.broker.address)))
     if lost:
         bench.client.delete(*bench.keys.all)
     else:
         assert bench.hand_overs.old_keys(*PLACE, 2, 0, 10) == OldKeys([KEY], [KEY], 0)
         bench.hand_overs.forget("v", 0, [KEY])
         assert bench.hand_overs.serve(*PLACE, 3, -1) == Served()
-    assert handing_over.tend(held) == Moved(None if lost else bench.offset)
+    assert hand_over.tend(held) == Moved(None if lost else bench.offset)
     assert held.old, "nothing is known of them"

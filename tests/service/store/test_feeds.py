@@ -11,6 +11,7 @@ import redis
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from tailrace.store.read.listening import Listening, heard
 
 from feed_model import FeedModel
 from hearing import heard_before
@@ -23,7 +24,6 @@ from tailrace.store.connection.outages import Unavailable
 from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.feed_keys import FeedPlace, feed_keys
 from tailrace.store.layout.packed_events import PackedEvents, pack_events
-from tailrace.store.read.listening import Listening, heard
 from tailrace.store.write import feeds
 from tailrace.store.write.feeds import Beginning, FeedParcel, Feeds, Taken
 from tailrace.store.write.writer import Moved, Writer

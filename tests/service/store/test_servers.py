@@ -8,12 +8,12 @@ from contextlib import AsyncExitStack
 from typing import Any, cast
 
 import redis
+from tailrace.store.read.listening import Listening
 
 from tailrace.contracts.catalog import CatalogFeed
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.connection.servers import MOST, AsyncServers
 from tailrace.store.layout.feed_keys import FeedPlace
-from tailrace.store.read.listening import Listening
 from tailrace.store.read.reader import Reader
 from tailrace.store.read.restricted import Restricted
 from tailrace.store.read.revocations import Revocations

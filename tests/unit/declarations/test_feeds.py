@@ -11,7 +11,7 @@ from tailrace import App
 from tailrace.contracts.catalog import Catalog, CatalogFeed
 from tailrace.contracts.event import Event, decode_event
 from tailrace.contracts.record import NotAChange
-from tailrace.materializer.feeds.beginning import beginning
+from tailrace.materializer.feeds.start import beginning
 from tailrace.pipeline.analysis.definitions import definition
 from tailrace.pipeline.lifecycle.generations import starts_within
 from tailrace.pipeline.source.reading import readings

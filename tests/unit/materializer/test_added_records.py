@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.contracts.record import Change
-from tailrace.materializer.views.compaction import again, covered
+from tailrace.materializer.views.added_records import again, covered
 
 
 def change(version: int, offset: int, value: bytes | None = b"{}", generation: int = 1) -> Change:

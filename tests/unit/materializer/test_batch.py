@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.contracts.record import MAX_NUMBER, NotAChange, decode_change, too_long
-from tailrace.materializer.views.batch import RawRecord, conflate, cut
+from tailrace.materializer.records import RawRecord, cut
+from tailrace.materializer.views.batch import conflate
 
 
 def raw(offset: int, key: bytes, version: int, generation: int = 1) -> RawRecord:

@@ -8,8 +8,8 @@ from tailrace.contracts.event import Event
 from tailrace.contracts.freshness import Delay, Report, freshness
 from tailrace.contracts.record import Change
 from tailrace.materializer.delays import Delays, Minute, Times, times_of, times_of_events
-from tailrace.materializer.reports import Waiting
-from tailrace.materializer.views.batch import Batch, conflate
+from tailrace.materializer.reports import WaitTimes
+from tailrace.materializer.views.batch import ViewBatch, conflate
 from tailrace.store.layout.packed_events import pack_events
 
 PLACE = ("view", "l", 1)
@@ -25,11 +25,11 @@ class Clock:
         return self.now
 
 
-def conflated(changes: Iterable[Change]) -> Batch:
+def conflated(changes: Iterable[Change]) -> ViewBatch:
     return conflate([(c.key, c.value, [*c.headers()], c.offset) for c in changes], -1)
 
 
-def batch(times: list[int], *, added: frozenset[int] = frozenset(), generation: int = 1) -> Batch:
+def batch(times: list[int], *, added: frozenset[int] = frozenset(), generation: int = 1) -> ViewBatch:
     return conflated(Change(b"%d" % n, b"{}", generation, 1, t, n, added=n in added) for n, t in enumerate(times))
 
 
@@ -142,7 +142,7 @@ def test_times_of_events_are_those_of_all_of_few_and_of_some_of_many() -> None:
 
 
 def test_a_store_that_has_reached_the_end_or_will_soon_is_not_behind() -> None:
-    waiting = Waiting()
+    waiting = WaitTimes()
     at = ("log", 0)
     assert waiting.seconds(at, 0) is None
     waiting.seen(at, 9, 10, 0.0)
@@ -154,7 +154,7 @@ def test_a_store_that_has_reached_the_end_or_will_soon_is_not_behind() -> None:
 
 
 def test_a_store_that_stands_still_is_behind_since_it_had_everything() -> None:
-    waiting = Waiting()
+    waiting = WaitTimes()
     at = ("log", 0)
     waiting.seen(at, 9, 10, 0.0)
     for second in range(1, 20):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tailrace.contracts.event import Event, decode_event
 from tailrace.contracts.record import MAX_NUMBER, NotAChange
 from tailrace.materializer.feeds.batch import FeedBatch, gather
-from tailrace.materializer.feeds.open_feed import Tended
-from tailrace.materializer.views.batch import RawRecord
+from tailrace.materializer.feeds.partitions import Tended
+from tailrace.materializer.records import RawRecord
 from tailrace.store.layout.packed_events import PackedEvents, pack_events
 
 SOURCES = [b"s:0", b"s:1", b"t:0"]

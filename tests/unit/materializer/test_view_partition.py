@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tailrace.contracts.catalog import CatalogView, Column
-from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.materializer.views.partition import ViewPartition
 
 
-def opened(stored: int, since: dict[str, int]) -> OpenPartition:
+def opened(stored: int, since: dict[str, int]) -> ViewPartition:
     entry = CatalogView("v", "log", "id", 2, 3, (Column("k", "string"),), (), {}, since=since)
-    return OpenPartition(entry, 1, "0123abcd", stored, 10, 2)
+    return ViewPartition(entry, 1, "0123abcd", stored, 10, 2)
 
 
 @pytest.mark.parametrize(("since", "offset"), [({}, -1), ({"0": 7}, -1), ({"1": 7}, 7), ({"0": 1, "1": -1}, -1)])

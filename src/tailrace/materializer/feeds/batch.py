@@ -8,7 +8,7 @@ from typing import Any
 
 from tailrace.contracts.event import decode_event, identity
 from tailrace.contracts.record import NotAChange
-from tailrace.materializer.views.batch import RawRecord
+from tailrace.materializer.records import RawRecord
 from tailrace.store.layout.packed_events import PackedEvents
 
 # Of as many digits every number is below 2^63.

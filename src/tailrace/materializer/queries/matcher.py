@@ -14,11 +14,11 @@ from tailrace.contracts.catalog import Catalog
 from tailrace.contracts.commands import NotACommand, decode_command
 from tailrace.kafka.changelogs import Partition
 from tailrace.kafka.commands_topic import CommandsReader
-from tailrace.materializer.counters import Counters
+from tailrace.materializer.counters import MaterializerCounters
 from tailrace.materializer.queries.live_queries import LiveQueries
 from tailrace.materializer.queries.partition_queries import PartitionQueries
-from tailrace.materializer.views.batch import Batch
-from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.materializer.views.batch import ViewBatch
+from tailrace.materializer.views.partition import ViewPartition
 from tailrace.store.write.match_writer import MatchWriter, Place
 from tailrace.store.write.writer import Applied, Moved, Rejected, Unavailable
 
@@ -33,11 +33,15 @@ def _now() -> int:
     return int(time.time() * 1000)
 
 
-class Matching:
+class Matcher:
     """Methods that write raise Unavailable when they fail; then the partition is to be closed."""
 
     def __init__(
-        self, commands: CommandsReader, store: MatchWriter, counters: Counters, clock: Callable[[], int] = _now
+        self,
+        commands: CommandsReader,
+        store: MatchWriter,
+        counters: MaterializerCounters,
+        clock: Callable[[], int] = _now,
     ) -> None:
         self._commands = commands
         self._store = store
@@ -77,7 +81,7 @@ class Matching:
         """For how many seconds, at most so many, nothing is to be done."""
         return min((queries.due_in(longest) for queries in self._partitions.values()), default=longest)
 
-    def opened(self, held: OpenPartition) -> None:
+    def opened(self, held: ViewPartition) -> None:
         """A partition was opened: what an earlier owner has left of queries is not to be taken for complete."""
         self._store.unsettle(Place(held.view, held.number, held.lineage, held.stored, held.generation))
 
@@ -85,12 +89,12 @@ class Matching:
         """A partition was closed."""
         self._partitions.pop(partition, None)
 
-    def evaluates(self, held: OpenPartition) -> bool:
+    def evaluates(self, held: ViewPartition) -> bool:
         """Whether queries have begun in a partition: then its batches are applied here."""
         queries = self._partitions.get(held.partition)
         return queries is not None and queries.active
 
-    def apply(self, held: OpenPartition, batch: Batch) -> Applied | Moved | Rejected:
+    def apply(self, held: ViewPartition, batch: ViewBatch) -> Applied | Moved | Rejected:
         """Apply a batch, and what it means for the queries of its view, in one step.
 
         Where queries fail in a way nobody foresaw, the partition is opened again and does without them for a while.
@@ -102,7 +106,7 @@ class Matching:
         except Exception:
             return self._rest(held)
 
-    def tend(self, held: OpenPartition) -> Moved | None:
+    def tend(self, held: ViewPartition) -> Moved | None:
         """Do what is due for the queries of a partition; Moved where it must be opened again."""
         queries = self._partitions.get(held.partition)
         if queries is None:
@@ -121,7 +125,7 @@ class Matching:
         except Exception:
             return self._rest(held)
 
-    def _rest(self, held: OpenPartition) -> Moved:
+    def _rest(self, held: ViewPartition) -> Moved:
         """Leave the queries of a partition alone for a while: opened again, it is as if there were none."""
         log.exception("%s[%d]: its queries failed; its rows go on without them for a while", *held.partition)
         self._counters.set_aside.labels("queries").inc()

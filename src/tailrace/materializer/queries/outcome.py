@@ -12,8 +12,8 @@ from tailrace.store.layout.message import GONE, ROW, Event
 from tailrace.store.layout.row import Row
 
 
-class Events:
-    """Events, and which of them are each query's; those of queries that are not `wanted` are left out."""
+class QueryEvents:
+    """QueryEvents, and which of them are each query's; those of queries that are not `wanted` are left out."""
 
     def __init__(self, wanted: Container[str]) -> None:
         self._wanted = wanted
@@ -50,7 +50,7 @@ def accepted(changes: Sequence[Change], held: Sequence[Row | None]) -> list[tupl
 
 
 def of_changes(
-    view: ViewQueries, timers: Timers, changes: Sequence[tuple[Change, Row | None]], now: int, events: Events
+    view: ViewQueries, timers: Timers, changes: Sequence[tuple[Change, Row | None]], now: int, events: QueryEvents
 ) -> None:
     """Changes with what their keys held before: which queries they enter, change in or leave."""
     clocks = len(view.clocks) > 0
@@ -72,7 +72,7 @@ def of_clock(
     due: Sequence[tuple[bytes, int]],
     held: Sequence[Row | None],
     now: int,
-    events: Events,
+    events: QueryEvents,
 ) -> None:
     """Keys whose time has come, and what they hold: which queries they enter or leave without a change."""
     for (key, time), found in zip(due, held, strict=True):
@@ -86,7 +86,7 @@ def of_clock(
 
 
 def of_scan(
-    view: ViewQueries, index: QueryIndex, timers: Timers, rows: Mapping[bytes, Row], now: int, events: Events
+    view: ViewQueries, index: QueryIndex, timers: Timers, rows: Mapping[bytes, Row], now: int, events: QueryEvents
 ) -> None:
     """Rows that were there before the queries of an index: which of these they match."""
     for key, found in rows.items():
@@ -106,7 +106,7 @@ def of_members(
     held: Mapping[bytes, Row | None],
     absent: Row,
     now: int,
-    events: Events,
+    events: QueryEvents,
 ) -> None:
     """Keys that queries are said to hold: those that do not match leave. `absent` stands for what is not known."""
     rows = {key: view.row(row.value) for key, row in held.items() if row is not None and row.value is not None}

@@ -12,18 +12,19 @@ All of it is rebuilt from the store when the partition is opened, so a crash at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tailrace.contracts.record import Change
-from tailrace.materializer.queries.enrolment import Enrolment
 from tailrace.materializer.queries.live_queries import ViewQueries
-from tailrace.materializer.queries.outcome import Events, accepted, of_changes, of_clock
+from tailrace.materializer.queries.outcome import QueryEvents, accepted, of_changes, of_clock, of_members, of_scan
 from tailrace.materializer.queries.pieces import pieces
-from tailrace.materializer.queries.recent_offsets import RecentOffsets
 from tailrace.materializer.queries.timers import Timers
-from tailrace.materializer.views.batch import Batch
-from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.materializer.views.batch import ViewBatch
+from tailrace.materializer.views.partition import ViewPartition
+from tailrace.queries import QueryIndex
+from tailrace.store.layout.row import Row
 from tailrace.store.write.match_writer import QUIET, SETTLED, UNSETTLED, Matched, MatchWriter, Outcome, Place
 from tailrace.store.write.writer import Applied, Moved, Rejected
 
@@ -34,8 +35,14 @@ REMEMBERED = 3_600_000
 # A store that loses a query's keys at once, because its clock is far ahead, is not asked without a pause.
 _PAUSE = 1000
 _MOST = 500
+# How often, in ms, it is noted which offset is stored.
+_NOTE_EVERY = 10_000
 # Redis serves nobody else while it takes in what rows mean for queries: at most so many entries at once, or about.
 _ENTRIES = 20_000
+# What one step of an enrolment looks at: about this many rows times queries, and at most this many rows and queries.
+_LOOKS = 50_000
+_ROWS = 500
+_QUERIES = 50
 
 
 class PartitionQueries:
@@ -43,7 +50,7 @@ class PartitionQueries:
 
     def __init__(
         self,
-        held: OpenPartition,
+        held: ViewPartition,
         view: ViewQueries,
         store: MatchWriter,
         clock: Callable[[], int],
@@ -112,7 +119,7 @@ class PartitionQueries:
         elif live.expires + SLACK // 2 > self._expires[query]:
             self._outdated[query] = None
 
-    def apply(self, batch: Batch) -> Applied | Moved | Rejected:
+    def apply(self, batch: ViewBatch) -> Applied | Moved | Rejected:
         """Apply a batch, and what it means for the queries, in one step, or in several where it means very much."""
         self._notice_hand_over()
         place, total = self._place(), Applied(0)
@@ -126,7 +133,7 @@ class PartitionQueries:
         return total
 
     def _apply(self, place: Place, changes: Sequence[Change], reached: int) -> Applied | Moved | Rejected:
-        now, events = self._time(), Events(self._modes)
+        now, events = self._time(), QueryEvents(self._modes)
         served = [change for change in changes if change.generation == self._generation]
         held = self._store.held(place, [change.key for change in served])
         of_changes(self._view, self._timers, accepted(served, held), now, events)
@@ -178,7 +185,7 @@ class PartitionQueries:
             if not self._enlisted:
                 return None
             self._enrolment, self._enlisted = Enrolment(self._view, self._enlisted), {}
-        events = Events(self._modes)
+        events = QueryEvents(self._modes)
         self._enrolment.step(self._store, place, self._timers, now, events)
         if (moved := self._write(place, events)) is not None:
             return moved
@@ -198,11 +205,11 @@ class PartitionQueries:
         due = self._timers.due(now, min(_MOST, max(1, _ENTRIES // max(1, len(self._view.clocks)))))
         if not due:
             return None
-        events = Events(self._modes)
+        events = QueryEvents(self._modes)
         of_clock(self._view, self._timers, due, self._store.held(place, [key for key, _ in due]), now, events)
         return self._write(place, events)
 
-    def _write(self, place: Place, events: Events) -> Moved | None:
+    def _write(self, place: Place, events: QueryEvents) -> Moved | None:
         """Write what has happened in queries without a change of rows."""
         if not events.events:
             return None
@@ -252,7 +259,7 @@ class PartitionQueries:
         if self._held.generation != self._generation:
             self._begin_again()
 
-    def _outcome(self, events: Events) -> Outcome:
+    def _outcome(self, events: QueryEvents) -> Outcome:
         return Outcome(events.events, events.of, self._modes, self._expires)
 
     def _place(self) -> Place:
@@ -263,3 +270,75 @@ class PartitionQueries:
         """The clock, but never back: what was decided at a time is not decided again at an earlier one."""
         self._now = max(self._now, self._clock())
         return self._now
+
+
+class RecentOffsets:
+    """Notes an offset every ten seconds, for as long as something is remembered; times are in ms since 1970."""
+
+    def __init__(self, remembered: int) -> None:
+        self._remembered = remembered
+        self._notes: deque[tuple[int, int]] = deque()
+        self._next = 0
+
+    def note(self, now: int, offset: int) -> int | None:
+        """Note what is stored now; the offset up to which all is too old to be remembered, where that has moved."""
+        if now < self._next:
+            return None
+        self._next = now + _NOTE_EVERY
+        self._notes.append((now, offset))
+        old = None
+        while self._notes[0][0] <= now - self._remembered:
+            old = self._notes.popleft()[1]
+        return old
+
+
+class Enrolment:
+    """The rows that were there before some queries become their members, a bounded amount at a time.
+
+    1. All rows are scanned once for all the queries, and those that match become members. A row that is written
+       meanwhile is evaluated when it is applied, so it does not matter whether the scan meets it.
+    2. The members of queries that were complete before are looked at: those that no longer match leave.
+
+    `fresh` says of each query whether it begins from nothing.
+    """
+
+    def __init__(self, view: ViewQueries, fresh: Mapping[str, bool]) -> None:
+        self._view = view
+        self.queries = dict.fromkeys(fresh)
+        self._index = QueryIndex(view.failed)
+        for query in self.queries:
+            self._index.add(query, view.queries[query].predicate)
+        self._rows = min(_ROWS, max(10, _LOOKS // max(1, len(self.queries))))
+        self._cursor: int | None = 0
+        self._members = deque((query, 0) for query in self.queries if not fresh[query])
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to look at."""
+        return self._cursor is None and not self._members
+
+    def drop(self, query: str) -> None:
+        """Go on without a query."""
+        self._index.remove(query)
+        del self.queries[query]
+
+    def step(self, store: MatchWriter, place: Place, timers: Timers, now: int, events: QueryEvents) -> None:
+        """Look at some more. Write what comes of it to the same place before anything else."""
+        if self._cursor is not None:
+            following, rows = store.scan_rows(place, self._cursor, self._rows)
+            self._cursor = following or None
+            of_scan(self._view, self._index, timers, rows, now, events)
+            return
+        taken = [self._members.popleft() for _ in range(min(_QUERIES, len(self._members)))]
+        taken = [(query, cursor) for query, cursor in taken if query in self._index]
+        if not taken:
+            return
+        members: dict[str, list[bytes]] = {}
+        for (query, _), (following, keys) in zip(taken, store.scan_members(place, taken, self._rows), strict=True):
+            members[query] = keys
+            if following:
+                self._members.append((query, following))
+        keys = list({key for found in members.values() for key in found})
+        held = dict(zip(keys, store.held(place, keys), strict=True))
+        absent = Row(place.generation, 0, place.offset, now, None)
+        of_members(self._view, members, held, absent, now, events)

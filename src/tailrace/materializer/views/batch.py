@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from tailrace.contracts.record import Change, NotAChange, decode_change, too_long
+from tailrace.materializer.records import RawRecord
 from tailrace.store.layout.packed import Packed
 
-RawRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
 # Version, whether it is a row, the change as the store holds it, when it expires, its offset.
 _Newest = tuple[int, bool, bytes, int | None, int]
-
-Message = TypeVar("Message", bound=Sized)
 
 # Of as many digits every number is below 2^63.
 _DIGITS = 18
@@ -21,7 +19,7 @@ _ZERO = ord("0")
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedRecord:
     """A record that is no change, or the change to a row that is too long, and why."""
 
     record: RawRecord
@@ -34,7 +32,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ViewBatch:
     """At most one change per key and generation, the one of highest rank, and the offset that the batch leads to.
 
     Generations are kept apart, because one is served while the next is kept back. `added` are all changes that a
@@ -45,7 +43,7 @@ class Batch:
     packed: Packed
     reached: int
     records: int
-    refused: list[Refused]
+    refused: list[RefusedRecord]
     added: list[Change]
     offsets: list[int] = field(default_factory=list)
     generation: int | None = None
@@ -55,7 +53,7 @@ class Batch:
         """The changes, each read from its bytes anew."""
         return self.packed.changes()
 
-    def pieces(self, most: int) -> Iterator[Batch]:
+    def pieces(self, most: int) -> Iterator[ViewBatch]:
         """The batch in pieces of at most so many changes, where it can be cut: each leads on from the one before.
 
         A record that was left out because of a later one is in no piece before that: who has stored a piece and then
@@ -70,10 +68,10 @@ class Batch:
             reached = self.reached if last == count else self.offsets[last - 1]
             packed, offsets = self.packed.piece(first, last), self.offsets[first:last]
             records = self.records if last == count else 0
-            yield Batch(packed, reached, records, [], [], offsets, self.generation)
+            yield ViewBatch(packed, reached, records, [], [], offsets, self.generation)
 
 
-def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
+def conflate(records: Iterable[RawRecord], stored: int) -> ViewBatch:
     """Reduce records in offset order; those at or below the stored offset are already in the store.
 
     A record that is no change is refused, with the reason; it holds up no other. An empty value is a key that is gone.
@@ -87,8 +85,8 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
     newest: dict[bytes, _Newest] = {}
     generation = b"none yet"
     added: list[Change] = []
-    refused: list[Refused] = []
-    oversize: dict[int, Refused] = {}
+    refused: list[RefusedRecord] = []
+    oversize: dict[int, RefusedRecord] = {}
     reached = stored
     count = 0
     headers: Any
@@ -118,12 +116,12 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
             try:
                 change = decode_change(key, value, headers, offset)
             except NotAChange as error:
-                refused.append(Refused(record, str(error)))
+                refused.append(RefusedRecord(record, str(error)))
                 continue
             if change.added:
                 added.append(change)
             if change.oversize is not None:
-                oversize[offset] = Refused(record, too_long(change.oversize))
+                oversize[offset] = RefusedRecord(record, too_long(change.oversize))
             g, version, timestamp, expires = b"%d" % change.generation, change.version, change.timestamp, change.expires
         if g != generation:
             generation, newest = g, generations.setdefault(g, {})
@@ -139,8 +137,8 @@ def conflate(records: Iterable[RawRecord], stored: int) -> Batch:
         refused += [oversize[offset] for offset in oversize.keys() & set(offsets)]
         refused.sort(key=lambda one: one.offset)
     if len(generations) != 1:
-        return Batch(packed, reached, count, refused, added)
-    return Batch(packed, reached, count, refused, added, offsets, int(generation))
+        return ViewBatch(packed, reached, count, refused, added)
+    return ViewBatch(packed, reached, count, refused, added, offsets, int(generation))
 
 
 def _pack(generations: Iterable[dict[bytes, _Newest]]) -> tuple[Packed, list[int]]:
@@ -154,17 +152,3 @@ def _pack(generations: Iterable[dict[bytes, _Newest]]) -> tuple[Packed, list[int
             if expires is not None:
                 packed.expiries.extend((len(offsets), expires))
     return packed, offsets
-
-
-def cut(messages: Sequence[Message], most: int) -> Iterator[Sequence[Message]]:
-    """Records in their order, in runs of at most so many bytes of values, or of one record."""
-    if sum(map(len, messages)) <= most:
-        yield messages
-        return
-    first, size = 0, 0
-    for n, message in enumerate(messages):
-        size += len(message)
-        if size > most and n > first:
-            yield messages[first:n]
-            first, size = n, len(message)
-    yield messages[first:]

@@ -1,65 +1,36 @@
-"""A partition that is being read."""
+"""An open partition of a view."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tailrace.contracts.catalog import CatalogView
-from tailrace.kafka.changelogs import Partition
+from tailrace.materializer.partition import OpenPartition
+from tailrace.store.layout.stored import Stored
 
 
 @dataclass
-class OpenPartition:
-    """A partition that is being read: its view, its lineage, and what Redis holds of it.
+class ViewPartition(OpenPartition[CatalogView]):
+    """An open partition of a view.
 
-    `stored` is the offset up to which Redis is known to hold it; up to `read`, records are on their way there.
-    `generation` is the build that Redis serves. `old` is False where Redis is known to hold no keys that only
-    earlier builds had. `lettered` is the offset up to which dead letters are known to be kept, None where that was not
-    asked yet. `as_of` is when, in ms, Redis was known to be complete, and `tombstones_kept` for how many seconds the
-    changelog keeps its tombstones: see `as_of`.
+    `old` is False once Redis is known to hold no keys that only earlier builds had. `as_of` is when, in ms, Redis was
+    known to be complete, and `tombstones_kept` for how many seconds the changelog keeps its tombstones: see `as_of`.
     """
 
-    entry: CatalogView
-    number: int
-    lineage: str
-    stored: int
-    target: int
-    generation: int
     old: bool = True
-    read: int = field(init=False)
-    lettered: int | None = None
     as_of: int = 0
     tombstones_kept: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.read = self.stored
-
-    @property
-    def view(self) -> str:
-        """The name of the view."""
-        return self.entry.name
-
-    @property
-    def partition(self) -> Partition:
-        """The partition of the changelog."""
-        return (self.entry.changelog, self.number)
-
-    @property
-    def place(self) -> tuple[str, int, str]:
-        """What the store finds it by: view, partition, lineage."""
-        return (self.entry.name, self.number, self.lineage)
-
-    @property
-    def whole(self) -> bool:
-        """Whether everything that the changelog held when the partition was opened is in the store."""
-        return self.stored >= self.target
 
     @property
     def since(self) -> int:
         """The offset from which on the store may serve the build that the catalog names."""
         return self.entry.since.get(str(self.number), -1)
 
+    def agrees(self, stored: Stored) -> bool:
+        """Whether Redis holds the offset that is believed, and serves the generation that is believed."""
+        return super().agrees(stored) and stored.generation == self.generation
 
-# Has a partition opened again, because Redis holds another offset of it than believed, or None.
-Lose = Callable[[OpenPartition, int | None], None]
+
+# Has a partition opened again: Redis holds this offset of it, or None, and not the believed one.
+Lose = Callable[[ViewPartition, int | None], None]

@@ -1,201 +1,128 @@
-"""Applying: records become batches, and batches are on their way to Redis while the next records are read.
+"""The partitions of views: how they begin, what their batches are, and what is done for them beside that.
 
-Under a backlog, the batches of one poll are under way while the process reads and reduces the records of the next: see
-`sending`.
+Under a backlog, the batches of one poll are under way while the process reads and reduces the records of the next.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from tailrace.contracts.catalog import Catalog, CatalogView
 from tailrace.kafka.changelogs import Message, Partition
-from tailrace.materializer.counters import Counters
-from tailrace.materializer.dead_letters import Letters
-from tailrace.materializer.delays import Delays, times_of
-from tailrace.materializer.poison_search import Doubts, NotKept, Sifting, Trial, raw
-from tailrace.materializer.queries.matcher import Matching
-from tailrace.materializer.sender import Sending, doubted
-from tailrace.materializer.views.as_of import LIVE, outdated
-from tailrace.materializer.views.batch import Batch, conflate, cut
-from tailrace.materializer.views.completeness import milliseconds
-from tailrace.materializer.views.open_partition import OpenPartition
+from tailrace.materializer.delays import times_of
+from tailrace.materializer.partitions import Closed, Opening, Partitions, SentBatch, Services
+from tailrace.materializer.poison_search import Trial
+from tailrace.materializer.queries.matcher import Matcher
+from tailrace.materializer.records import LARGEST_BATCH, cut, raw, with_reasons
+from tailrace.materializer.views.as_of import LIVE, Marks, outdated, unusable
+from tailrace.materializer.views.batch import ViewBatch, conflate
+from tailrace.materializer.views.partition import ViewPartition
 from tailrace.materializer.views.upkeep import Upkeep
 from tailrace.store.layout.packed import Packed
-from tailrace.store.write.writer import Applied, Moved, Parcel, Rejected, Writer
+from tailrace.store.layout.stored import Stored
+from tailrace.store.write.writer import Applied, Moved, Parcel, Rejected
 
-# Bytes of values in one script call: the others who use Redis wait for as long as it takes.
-_LARGEST_BATCH = 4 * 1024 * 1024
-# Changes in one script call. Lua looks at some bytes of a string to tell it from the others that it holds, and rows
-# differ in few: of many rows, each new one is compared with many others.
+log = logging.getLogger(__name__)
+
+# The most changes in one script call. To tell a string from the others that it holds, Lua looks at some of its bytes,
+# and rows differ in few: with many rows, each new one is compared with many others.
 _MOST_CHANGES = 500
 
 
 @dataclass(frozen=True)
-class Sent:
-    """A batch, the records that it is of, and the partition as it was open then.
+class SentChanges(SentBatch[ViewPartition]):
+    """Changes of rows on their way to Redis."""
 
-    `live` says that all its records were written after the partition was opened.
+    batch: ViewBatch
+
+
+class ViewPartitions(Partitions[CatalogView, ViewPartition, SentChanges, Applied]):
+    """The partitions of views that the group has assigned to this instance.
+
+    If a view has live queries, `matcher` applies its batches, so that the members of the queries change together with
+    the rows.
     """
 
-    held: OpenPartition
-    batch: Batch
-    messages: Sequence[Message]
-    live: bool
-
-
-class Partitions(Protocol):
-    """The partitions that are open."""
-
-    @property
-    def open(self) -> Mapping[Partition, OpenPartition]:
-        """Those that are being read."""
-
-    def close(self, partition: Partition) -> None:
-        """Have a partition opened again."""
-
-    def lose(self, held: OpenPartition, offset: int | None) -> None:
-        """Have a partition opened again, because Redis holds another offset of it than believed."""
-
-
-class Applying:
-    """Hands batches to the store, those of one poll at a time. Methods raise Unavailable for an outage."""
-
-    def __init__(
-        self,
-        writer: Writer,
-        partitions: Partitions,
-        upkeep: Upkeep,
-        letters: Letters,
-        matching: Matching,
-        counters: Counters,
-        delays: Delays,
-        thread: Executor,
-    ) -> None:
-        self._writer = writer
-        self._partitions = partitions
+    def __init__(self, services: Services, upkeep: Upkeep, matcher: Matcher) -> None:
+        super().__init__(services)
         self._upkeep = upkeep
-        self._letters = letters
-        self._matching = matching
-        self._counters = counters
-        self._delays = delays
-        self._sifting = Sifting(letters, self._trial)
-        self._doubts = Doubts()
-        self._sending = Sending(thread, self._doubts, self._write, self._settle)
+        self._matcher = matcher
+        self._marks = Marks()
 
-    @property
-    def under_way(self) -> bool:
-        """Whether batches were sent whose answers were not taken in."""
-        return self._sending.under_way
+    def _named(self, catalog: Catalog) -> Iterable[CatalogView]:
+        return catalog.views.values()
 
-    def reduce(self, records: Mapping[Partition, Sequence[Message]]) -> list[Sent]:
-        """The batches of a poll, for partitions that are open."""
-        found: list[Sent] = []
-        for partition, messages in records.items():
-            if (held := self._partitions.open.get(partition)) is None:
-                continue
-            if outdated(held.as_of, held.tombstones_kept, milliseconds(), floor=LIVE):
-                self._partitions.close(partition)
-                continue
-            for some in cut(messages, _LARGEST_BATCH):
-                batch = conflate(raw(some), held.read)
-                self._counters.records.labels(held.view).inc(batch.records)
-                if batch.reached > held.read:
-                    live = held.read >= held.target
-                    held.read = batch.reached
-                    found.extend(_pieces(held, batch, some, live=live))
-        return found
+    def _blocks(self, partition: Partition) -> bool:
+        return self._upkeep.blocks(partition) or super()._blocks(partition)
 
-    def send(self, batches: Iterable[Sent], *, wait: bool) -> None:
-        """Apply batches of partitions that are still open; without `wait` they may be under way afterwards."""
-        ready: list[Sent] = []
-        for one in batches:
-            doubtful = self._doubts.about(one.held.partition)
-            matched = self._matching.evaluates(one.held)
-            if one.batch.added or one.batch.refused or doubtful or matched:
-                # What was added is compared with what stands before it, queries are evaluated against it, and a
-                # doubtful batch goes alone.
-                self._send(ready, wait=True)
-                ready = []
-                if not self._is_open(one) or not self._prepared(one):
-                    continue
-                if doubtful:
-                    self._sift(one)
-                    continue
-                if matched:
-                    self._match(one)
-                    continue
-            ready.append(one)
-        self._send(ready, wait=wait)
+    def _begin(self, opening: Opening[CatalogView]) -> ViewPartition | Closed:
+        view, number, lineage, stored = opening.entry, opening.number, opening.lineage, opening.stored
+        if (kept := self._changelogs.tombstones_kept(view.changelog)) is None:
+            return Closed()
+        anew = unusable(stored, opening.first, opening.end, kept, opening.now)
+        if anew:
+            log.warning("%s[%d] is restored anew: %s", *opening.partition, anew)
+        last = opening.end - 1
+        begun = self._writer.begin(view.name, number, lineage, last, generation=view.generation, anew=anew != "")
+        held = ViewPartition(view, number, lineage, begun.offset, last, begun.generation)
+        self._matcher.opened(held)
+        held.tombstones_kept = kept
+        held.as_of = stored.as_of if stored.as_of is not None and -1 < begun.offset < last else opening.now
+        self._marks.set(held.partition, opening.end, opening.now)
+        return held
 
-    def finish(self) -> None:
-        """Take in what became of the batches that are under way."""
-        self._sending.finish()
+    def _dropped(self, partition: Partition) -> None:
+        self._matcher.closed(partition)
 
-    def _send(self, batches: list[Sent], *, wait: bool) -> None:
-        self._sending.send([one for one in batches if self._is_open(one)], wait=wait)
+    def _complaint(self, held: ViewPartition) -> str | None:
+        if held.generation == held.entry.generation:
+            return None
+        return f"holds generation {held.generation}, the catalog names {held.entry.generation}"
 
-    def _write(self, batches: Sequence[Sent]) -> list[Applied | Moved | Rejected]:
+    def _batches(self, held: ViewPartition, messages: Sequence[Message]) -> Iterator[SentChanges]:
+        if outdated(held.as_of, held.tombstones_kept, int(time.time() * 1000), floor=LIVE):
+            self.close(held.partition)
+            return
+        for some in cut(messages, LARGEST_BATCH):
+            batch = conflate(raw(some), held.read)
+            self._counters.records.labels(held.view).inc(batch.records)
+            if batch.reached > held.read:
+                live = held.read >= held.target
+                held.read = batch.reached
+                yield from _pieces(held, batch, some, live=live)
+
+    def _is_apart(self, one: SentChanges) -> bool:
+        # What was added is compared with what stands before it, and queries are evaluated against that.
+        return bool(one.refused or one.batch.added) or self._matcher.evaluates(one.held)
+
+    def _prepare(self, one: SentChanges) -> bool:
+        return super()._prepare(one) and self._upkeep.guard(one.held, one.batch)
+
+    def _apply_apart(self, one: SentChanges) -> Applied | Moved | Rejected | None:
+        if not self._matcher.evaluates(one.held):
+            return None
+        with self._sender.doubting([one]):
+            return self._matcher.apply(one.held, one.batch)
+
+    def _write(self, batches: Sequence[SentChanges]) -> list[Applied | Moved | Rejected]:
         return self._writer.apply_all(_parcels(batches))
 
-    def _settle(self, one: Sent, result: Applied | Moved | Rejected) -> None:
-        held = one.held
-        if not self._is_open(one):
-            return
-        if isinstance(result, Applied):
-            held.stored = one.batch.reached
-            held.old |= result.old > 0
-            self._counters.accepted.labels(held.view).inc(result.accepted)
-            self._measure(one, result.accepted)
-            self._doubts.clear(held.partition)
-        elif isinstance(result, Moved):
-            self._partitions.lose(held, result.offset)
-        else:
-            self._doubts.raise_about(held.partition, held.stored, result.reason)
-            self._partitions.close(held.partition)
-
-    def _measure(self, one: Sent, accepted: int) -> None:
-        """Note when the rows of a batch came; those of a build that is kept back have not come to anybody."""
+    def _taken(self, one: SentChanges, answer: Applied) -> None:
         held, batch = one.held, one.batch
+        held.old |= answer.old > 0
+        self._counters.accepted.labels(held.view).inc(answer.accepted)
+        # Nobody sees the rows of a build that is kept back: they have no delay.
         if batch.generation == held.generation:
-            # A replay, of which nothing is new, is no delay.
-            live = one.live and accepted > 0
+            # A replay that brings nothing new has none, either.
+            live = one.live and answer.accepted > 0
             place = (held.view, held.lineage, held.generation)
-            self._delays.stored(place, times_of(batch.packed, batch.added, live=live), live=live)
+            self._reporter.delays.stored(place, times_of(batch.packed, batch.added, live=live), live=live)
 
-    def _prepared(self, one: Sent) -> bool:
-        """What comes before a batch is applied; where it can't be done now, the partition is opened again."""
-        reasons = {refused.offset: refused.reason for refused in one.batch.refused}
-        refused = [(m, reasons[m.offset() or 0]) for m in one.messages if reasons and (m.offset() or 0) in reasons]
-        if (not refused or self._letters.keep(one.held, refused)) and self._upkeep.mend(one.held, one.batch):
-            return True
-        self._partitions.close(one.held.partition)
-        return False
-
-    def _match(self, one: Sent) -> None:
-        with doubted(self._doubts, [one]):
-            result = self._matching.apply(one.held, one.batch)
-        self._settle(one, result)
-
-    def _sift(self, one: Sent) -> None:
-        try:
-            moved = self._sifting.apply(one.held, one.messages)
-        except NotKept:
-            self._partitions.close(one.held.partition)
-            return
-        if moved is not None:
-            self._partitions.lose(one.held, moved.offset)
-        else:
-            self._doubts.clear(one.held.partition)
-            if self._matching.evaluates(one.held):
-                # Nobody has told the queries: opened again, all of them are looked at anew.
-                self._partitions.close(one.held.partition)
-
-    def _trial(self, held: OpenPartition, messages: Sequence[Message]) -> Trial | None:
-        """Records of a partition, to be sifted."""
+    def _trial(self, held: ViewPartition, messages: Sequence[Message]) -> Trial | None:
         batch = conflate(raw(messages), held.stored)
         if batch.reached == held.stored:
             return None
@@ -213,23 +140,57 @@ class Applying:
             taken=taken,
         )
 
-    def _is_open(self, one: Sent) -> bool:
-        return self._partitions.open.get(one.held.partition) is one.held
+    def _searched(self, held: ViewPartition) -> None:
+        if self._matcher.evaluates(held):
+            # Nobody has told the queries: opened again, all of them are looked at anew.
+            self.close(held.partition)
+
+    def _skip(self, held: ViewPartition, reached: int) -> object:
+        return self._writer.apply(*held.place, held.stored, reached, [])
+
+    def _tend_one(self, held: ViewPartition) -> None:
+        moved = self._upkeep.hand_over(held)
+        if moved is None:
+            moved = self._matcher.tend(held)
+        if moved is not None:
+            self.lose(held, moved.offset)
+
+    def _probed(self, held: ViewPartition, stored: Stored) -> Moved | None:
+        return self._complete(held) or self._upkeep.give_up(held, stored.next)
+
+    def _complete(self, held: ViewPartition) -> Moved | None:
+        """Note in Redis as of when it is complete, and now and then read the end to be reached next; see `as_of`."""
+        if (reached := self._marks.reached(held.partition, held.stored, held.as_of)) is not None:
+            if (moved := self._writer.complete(*held.place, *reached)) is not None:
+                return moved
+            held.as_of = reached[1]
+        now = int(time.time() * 1000)
+        if self._marks.due(held.partition, now):
+            self._marks.set(held.partition, self._changelogs.end(held.partition), now)
+            kept = self._changelogs.tombstones_kept(held.partition[0])
+            held.tombstones_kept = held.tombstones_kept if kept is None else kept
+        return None
+
+    def _after_probe(self) -> None:
+        self._upkeep.expire(list(self.open.values()), self.lose)
+        self._upkeep.prune(list(self.open.values()), self.lose)
+        self._upkeep.look_for_eviction(self.open.values())
 
 
-def _pieces(held: OpenPartition, batch: Batch, messages: Sequence[Message], *, live: bool) -> Iterator[Sent]:
-    """A batch as it is sent, with the records that each piece leads over."""
+def _pieces(held: ViewPartition, batch: ViewBatch, messages: Sequence[Message], *, live: bool) -> Iterator[SentChanges]:
+    """A batch as it is sent, each piece with the records that it leads over."""
+    refused = with_reasons(messages, {one.offset: one.reason for one in batch.refused})
     first = 0
     for piece in batch.pieces(_MOST_CHANGES):
         if piece.reached == batch.reached:
-            yield Sent(held, piece, messages[first:], live)
+            yield SentChanges(held, piece.reached, messages[first:], refused, live, piece)
             return
         last = bisect_right(messages, piece.reached, first, key=lambda message: message.offset() or 0)
-        yield Sent(held, piece, messages[first:last], live)
+        yield SentChanges(held, piece.reached, messages[first:last], refused, live, piece)
         first = last
 
 
-def _parcels(batches: Sequence[Sent]) -> list[Parcel]:
+def _parcels(batches: Sequence[SentChanges]) -> list[Parcel]:
     """Batches as they are sent: of several of one partition, each begins where the last one ends."""
     reached: dict[Partition, int] = {}
     found = []

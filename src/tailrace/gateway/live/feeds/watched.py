@@ -22,9 +22,9 @@ from tailrace.gateway.live.feeds.state import Check, FeedState
 from tailrace.gateway.live.positions import Reset
 from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
+from tailrace.store.layout.feed_keys import FeedPlace
 from tailrace.store.layout.row import Row
 from tailrace.store.read.listening import PAGE, Heard, Listener, Page, heard
-from tailrace.store.layout.feed_keys import FeedPlace
 
 # So many events are read first; after that, pages of about so many bytes.
 FIRST_PAGE = 50
