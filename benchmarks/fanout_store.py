@@ -25,7 +25,7 @@ from tailrace.store.layout.packed import pack
 from tailrace.store.layout.packed_events import pack_events
 from tailrace.store.write.feeds import Beginning, FeedParcel, FeedPlace, Feeds, Taken
 from tailrace.store.write.match_writer import SETTLED, Matched, MatchWriter, Outcome, Place
-from tailrace.store.write.writer import Applied, Parcel, Writer
+from tailrace.store.write.writer import Applied, Parcel, StoreWriter
 from under_load import row
 
 # The view, the feed, and the query of a key.
@@ -147,8 +147,8 @@ def create_commands_topic(kafka: str, app: str) -> None:
     Topics(kafka).create(commands_topic(app), partitions=1, replication=1, config=COMMANDS)
 
 
-def _writer(redis: str, catalog: Catalog) -> Writer:
-    writer = Writer(redis, default_prefix(catalog.app))
+def _writer(redis: str, catalog: Catalog) -> StoreWriter:
+    writer = StoreWriter(redis, default_prefix(catalog.app))
     writer.put_catalog(APP_RECORD, catalog.encode())
     return writer
 

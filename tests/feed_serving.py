@@ -16,7 +16,7 @@ from tailrace.store.layout.keys import default_prefix
 from tailrace.store.layout.packed_events import pack_events
 from tailrace.store.layout.row import Row
 from tailrace.store.write.feeds import Beginning, Feeds, Taken
-from tailrace.store.write.writer import Writer
+from tailrace.store.write.writer import StoreWriter
 
 FEED = "notices"
 
@@ -27,7 +27,7 @@ class FeedStore:
     def __init__(self, url: str, app: str, **declared: Any) -> None:
         self.url, self.app = url, app
         self.redis = redis.Redis.from_url(url)
-        self._writer = Writer(url, default_prefix(app))
+        self._writer = StoreWriter(url, default_prefix(app))
         self._feeds = Feeds(self._writer)
         entry = CatalogFeed(FEED, FEED, "topic", 1, 1, (Column("client", "string"),), (), {}, ordered=True)
         self.entry = replace(entry, **{"hold": 600.0, **declared})

@@ -25,7 +25,7 @@ from tailrace.dev.ports import free_port
 from tailrace.settings import TABLE
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.write.hand_overs import HandOvers, Served
-from tailrace.store.write.writer import Applied, Writer
+from tailrace.store.write.writer import Applied, StoreWriter
 
 # In /proc/net/tcp.
 _ESTABLISHED = "01"
@@ -56,7 +56,7 @@ class Store:
     """What a pipeline and a materializer would have written, written by hand."""
 
     def __init__(self, redis: str, app: str, *views: CatalogView) -> None:
-        self.writer = Writer(redis, default_prefix(app))
+        self.writer = StoreWriter(redis, default_prefix(app))
         self.app = app
         self.catalog = Catalog(app, {one.name: one for one in views})
         self.offsets: dict[tuple[str, int], int] = {}

@@ -9,10 +9,10 @@ from typing import Any, cast
 import redis
 
 from tailrace.store.connection.scripts import Script
-from tailrace.store.write.writer import Writer
+from tailrace.store.write.writer import StoreWriter
 
 
-class LosingWriter(Writer):
+class LosingWriter(StoreWriter):
     """Renames the position right before the first call of a script, and back right after it.
 
     So that this call alone meets a Redis that does not know the partition: who looks later finds everything as it was.

@@ -42,7 +42,7 @@ from tailrace.materializer.views.upkeep import Upkeep
 from tailrace.store.layout.keys import PartitionKeys, partition_keys
 from tailrace.store.layout.row import unpack
 from tailrace.store.write.match_writer import MatchWriter
-from tailrace.store.write.writer import Writer
+from tailrace.store.write.writer import StoreWriter
 
 PARTITIONS = 3
 
@@ -206,7 +206,7 @@ class App(Protocol):
 @contextmanager
 def running(log: App, url: str, **options: Any) -> Iterator[Materializer]:
     """A materializer that steps in a thread of its own; the options are those of `still`."""
-    with still(log, Writer(url, log.prefix), **options) as materializer:
+    with still(log, StoreWriter(url, log.prefix), **options) as materializer:
         stop = threading.Event()
 
         def steps() -> None:
@@ -225,7 +225,7 @@ def running(log: App, url: str, **options: Any) -> Iterator[Materializer]:
 @contextmanager
 def still(
     log: App,
-    writer: Writer,
+    writer: StoreWriter,
     *,
     patience: float = 30.0,
     tombstones: float = 86_400.0,

@@ -23,7 +23,7 @@ from tailrace.store.layout.message import Message, unpack_message
 from tailrace.store.layout.packed import pack
 from tailrace.store.write.hand_overs import HandOvers, OldKeys, Served
 from tailrace.store.write.match_writer import MatchWriter, Place
-from tailrace.store.write.writer import Applied, Moved, Rejected, Writer
+from tailrace.store.write.writer import Applied, Moved, Rejected, StoreWriter
 
 COLUMNS = (Column("n", "bigint"), Column("s", "string"), Column("t", "timestamp"))
 START = 1_790_000_000_000
@@ -45,7 +45,7 @@ class QueryBench:
     """One partition that serves generation 1, and one instance that evaluates its queries."""
 
     def __init__(self, url: str, prefix: str, *, most_left: int = 1000, entries: int = 20_000) -> None:
-        self.writer = Writer(url, prefix)
+        self.writer = StoreWriter(url, prefix)
         self.store = MatchWriter(self.writer, most_left=most_left)
         self.client = redis.Redis.from_url(url)
         self.names = QueryNames(prefix, "v", 0)

@@ -12,7 +12,7 @@ from tailrace.store.layout.row import unpack
 from tailrace.store.layout.stored import Stored
 from tailrace.store.write.expiries import Expiries
 from tailrace.store.write.hand_overs import HandOvers
-from tailrace.store.write.writer import Applied, Moved, Writer
+from tailrace.store.write.writer import Applied, Moved, StoreWriter
 
 LINEAGE = "0123abcd"
 PLACE = ("v", 0, LINEAGE)
@@ -22,7 +22,7 @@ class Bench:
     """One partition that serves generation 1 and has stored `offset`."""
 
     def __init__(self, url: str, prefix: str) -> None:
-        self.writer = Writer(url, prefix)
+        self.writer = StoreWriter(url, prefix)
         self.hand_overs = HandOvers(self.writer)
         self.expiries = Expiries(self.writer)
         self.client = redis.Redis.from_url(url)

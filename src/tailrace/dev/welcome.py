@@ -10,7 +10,7 @@ from urllib.parse import quote
 from tailrace.declarations.app import App
 from tailrace.dev.data import Data
 from tailrace.dev.screen import Screen
-from tailrace.store.write.writer import Unavailable, Writer
+from tailrace.store.write.writer import StoreWriter, Unavailable
 
 PATIENCE = 15.0
 
@@ -23,7 +23,7 @@ class Welcome:
         self._url = url
         self._data = data
         self._screen = screen
-        self._store = Writer(redis, prefix)
+        self._store = StoreWriter(redis, prefix)
         self._deadline = time.monotonic() + PATIENCE
         self._hinted = self._said = False
 

@@ -8,7 +8,7 @@ from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Pr
 from tailrace.errors import NewerFormat
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.materializer.counters import MaterializerCounters
-from tailrace.store.write.writer import Writer
+from tailrace.store.write.writer import StoreWriter
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ class CatalogCopy:
     What can't be read of a catalog stays what it was, also in the store; `problem` says so.
     """
 
-    def __init__(self, reader: CatalogReader, writer: Writer, counters: MaterializerCounters) -> None:
+    def __init__(self, reader: CatalogReader, writer: StoreWriter, counters: MaterializerCounters) -> None:
         self._reader = reader
         self._writer = writer
         self._counters = counters

@@ -29,7 +29,7 @@ from tailrace.materializer.reports import Reporter
 from tailrace.materializer.sender import Sender
 from tailrace.materializer.views.partitions import ViewPartitions
 from tailrace.materializer.views.upkeep import Upkeep
-from tailrace.store.write.writer import Unavailable, Writer
+from tailrace.store.write.writer import StoreWriter, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Materializer:
         self,
         changelogs: Changelogs,
         catalog: CatalogCopy,
-        writer: Writer,
+        writer: StoreWriter,
         upkeep: Upkeep,
         dead_letters: DeadLetterKeeper,
         matcher: Matcher,

@@ -32,7 +32,7 @@ from tailrace.materializer.poison_search import Doubts, NotKept, PoisonSearch, T
 from tailrace.materializer.reports import Reporter
 from tailrace.materializer.sender import Sender
 from tailrace.store.layout.stored import Stored
-from tailrace.store.write.writer import Moved, Rejected, Unavailable, Writer
+from tailrace.store.write.writer import Moved, Rejected, StoreWriter, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Services:
     """What the partitions of views and those of feeds have in common; `lost` is called if Redis has lost a position."""
 
     changelogs: Changelogs
-    writer: Writer
+    writer: StoreWriter
     dead_letters: DeadLetterKeeper
     counters: MaterializerCounters
     reporter: Reporter

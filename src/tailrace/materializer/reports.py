@@ -16,7 +16,7 @@ from tailrace.kafka.changelogs import Partition
 from tailrace.materializer.delays import Delays
 from tailrace.materializer.partition import OpenPartition
 from tailrace.store.write.reports import Reports
-from tailrace.store.write.writer import Unavailable, Writer
+from tailrace.store.write.writer import StoreWriter, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class WaitTimes:
 class Reporter:
     """The reports of one instance."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: StoreWriter) -> None:
         self.delays = Delays()
         self._reports = Reports(writer)
         self._waits = WaitTimes()

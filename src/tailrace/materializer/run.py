@@ -24,7 +24,7 @@ from tailrace.settings import Settings
 from tailrace.stopping import stop_event
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.write.match_writer import MatchWriter
-from tailrace.store.write.writer import Writer
+from tailrace.store.write.writer import StoreWriter
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def run(app: str, settings: Settings) -> int:
     """Keep Redis in step with the changelogs of an app until SIGTERM or SIGINT."""
     stopping = stop_event()
     counters = MaterializerCounters()
-    writer = Writer(settings.text("redis"), settings.text("prefix") or default_prefix(app))
+    writer = StoreWriter(settings.text("redis"), settings.text("prefix") or default_prefix(app))
     reader = CatalogReader(settings.text("kafka"), catalog_topic(app))
     changelogs = Changelogs(settings.text("kafka"), f"tailrace.{app}.materializer")
     catalog = CatalogCopy(reader, writer, counters)

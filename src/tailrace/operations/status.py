@@ -28,7 +28,7 @@ from tailrace.pipeline.lifecycle.backlog import backlog
 from tailrace.settings import Settings
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.write.reports import Reports
-from tailrace.store.write.writer import Unavailable, Writer
+from tailrace.store.write.writer import StoreWriter, Unavailable
 
 # Why a record of a changelog is a dead letter.
 NOT_APPLIED = "not-applied"
@@ -99,7 +99,7 @@ def status(app: str, settings: Settings) -> Status:
             f"app {app!r}: expected its catalog on topic {name} at {servers}, found none: start the pipeline"
         )
     catalog = Catalog.decode(records[APP_RECORD])
-    writer = Writer(settings.text("redis"), settings.text("prefix") or default_prefix(app))
+    writer = StoreWriter(settings.text("redis"), settings.text("prefix") or default_prefix(app))
     try:
         outputs: list[CatalogView | CatalogFeed] = [*catalog.views.values(), *catalog.feeds.values()]
         reports = _reports(writer)
@@ -117,7 +117,7 @@ def _view_status(
     records: Mapping[str, bytes],
     reports: Mapping[str, Sequence[Report]],
     topics: Topics,
-    writer: Writer,
+    writer: StoreWriter,
     servers: str,
 ) -> ViewStatus:
     found = records.get(PROGRESS_RECORDS + view.name)
@@ -208,7 +208,7 @@ def _dead_letters(catalog: Catalog, records: Mapping[str, bytes], topics: Topics
     return of_topics + of_changelogs
 
 
-def _reports(writer: Writer) -> dict[str, list[Report]]:
+def _reports(writer: StoreWriter) -> dict[str, list[Report]]:
     try:
         return Reports(writer).all()
     except Unavailable:

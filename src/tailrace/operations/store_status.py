@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tailrace.errors import Unreachable
 from tailrace.kafka.groups import Group
 from tailrace.store.layout.stored import Stored
-from tailrace.store.write.writer import Unavailable, Writer
+from tailrace.store.write.writer import StoreWriter, Unavailable
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class StoredPartition:
 
 
 def stored_partitions(
-    group: Group, writer: Writer, name: str, lineage: str, changelog: str, count: int
+    group: Group, writer: StoreWriter, name: str, lineage: str, changelog: str, count: int
 ) -> list[StoredPartition] | None:
     """Every partition of a view or feed; None where Redis or Kafka can't be asked."""
     try:

@@ -27,7 +27,7 @@ from tailrace.materializer.materializer import Materializer
 from tailrace.store.layout.keys import catalog_key, freshness_key
 from tailrace.store.layout.packed_events import pack_events
 from tailrace.store.write.feeds import Feeds
-from tailrace.store.write.writer import Moved, Writer
+from tailrace.store.write.writer import Moved, StoreWriter
 
 NewLog = Callable[..., FeedLog]
 
@@ -288,7 +288,7 @@ def test_every_event_counts_once_in_the_order_of_the_changelog_whatever_is_repea
     new_log: NewLog, redis_server: RedisServer
 ) -> None:
     log, url = new_log(), redis_server.url
-    feeds = Feeds(Writer(url, log.prefix))
+    feeds = Feeds(StoreWriter(url, log.prefix))
     with running(log, url) as materializer, gateway(log, url) as own:
         followed(log, url, materializer)
         own.listen(b"ann")

@@ -41,7 +41,7 @@ from tailrace.operations.status import ViewStatus, status
 from tailrace.settings import Settings
 from tailrace.store.layout.keys import freshness_key
 from tailrace.store.write.reports import Reports
-from tailrace.store.write.writer import Writer
+from tailrace.store.write.writer import StoreWriter
 
 HOUR = 3_600_000
 
@@ -207,7 +207,7 @@ def test_two_materializers_report_together_and_one_that_has_ended_is_forgotten(
     log: Changelog, redis_server: RedisServer
 ) -> None:
     url = redis_server.url
-    writer = Writer(url, log.prefix)
+    writer = StoreWriter(url, log.prefix)
     dead = Report(now() - FORGOTTEN - 1000, "l", 1, 7, 0.0, 5, {5: 1})
     Reports(writer).put("dead", {log.view: dead, "gone": dead}, dead.at)
     client = redis.Redis.from_url(url)

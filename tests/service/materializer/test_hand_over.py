@@ -13,7 +13,7 @@ from tailrace.contracts.partitions import partition_of
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.write.hand_overs import HandOvers, Served
-from tailrace.store.write.writer import Writer
+from tailrace.store.write.writer import StoreWriter
 
 OLD, NEW = b'{"build":1}', b'{"build":2}'
 KEYS = [b"%d" % n for n in range(12)]
@@ -131,7 +131,7 @@ def test_the_next_owner_of_a_partition_goes_on_with_a_hand_over_that_was_cut_sho
     # What an instance leaves that dies right after it has switched the partitions.
     lineage = Catalog(log.app, {}).lineage(log.entry)
     for number in range(PARTITIONS):
-        assert HandOvers(Writer(url, log.prefix)).serve(log.view, number, lineage, 2, -1) == Served()
+        assert HandOvers(StoreWriter(url, log.prefix)).serve(log.view, number, lineage, 2, -1) == Served()
     assert log.present(url) == STAYING and leftovers(log, url) != []
     log.name_build(2, since=since)
     with running(log, url):

@@ -26,7 +26,7 @@ from tailrace.store.layout.feed_keys import FeedPlace, feed_keys
 from tailrace.store.layout.packed_events import PackedEvents, pack_events
 from tailrace.store.write import feeds
 from tailrace.store.write.feeds import Beginning, FeedParcel, Feeds, Taken
-from tailrace.store.write.writer import Moved, Writer
+from tailrace.store.write.writer import Moved, StoreWriter
 
 LINEAGE = "0123abcd"
 CLIENTS = [b"a", "клиент \x00".encode(), b""]
@@ -66,7 +66,7 @@ class FeedSteps(RuleBasedStateMachine):
         self.place, self.keys = FeedPlace(feed, 0, LINEAGE), feed_keys(prefix, "f", 0)
         self.model = FeedModel(feed, REMEMBERED)
         self.client = redis.Redis.from_url(self.url)
-        self.feeds = Feeds(Writer(self.url, prefix))
+        self.feeds = Feeds(StoreWriter(self.url, prefix))
         self.runner = asyncio.Runner()
         self.servers = {name: AsyncServers(self.url) for name in GATEWAYS}
         self.gateways = {name: Listening(self.servers[name], prefix, name, lease=LONG) for name in GATEWAYS}
@@ -349,7 +349,7 @@ def test_a_batch_that_redis_has_given_up_half_way_is_taken_whole_once_and_told_w
         )
         address = redis_server.url.replace("redis://", f"redis://{denied}:any@")
         with pytest.raises(Unavailable, match="refuses this user"):
-            Feeds(Writer(address, steps.prefix)).apply(steps.place, steps.begun, before, before + 4, packed)
+            Feeds(StoreWriter(address, steps.prefix)).apply(steps.place, steps.begun, before, before + 4, packed)
         steps.client.acl_deluser(denied)
         added = steps.client.xlen(steps.keys.history(steps.begun, b"a")) > 3
         assert added == (refused != "xadd"), "it has begun to add events"
@@ -370,7 +370,7 @@ def test_a_page_begins_after_any_offset_and_holds_the_last_events_up_to_the_leng
 ) -> None:
     """Histories of every size up to the length and beyond, with gaps between offsets, more than one command takes."""
     feed = CatalogFeed("f", "f", "id", 1, 1, (), (), {}, retain="always", length=length, ordered=True)
-    place, store = FeedPlace(feed, 0, LINEAGE), Feeds(Writer(redis_server.url, f"test:{fresh}"))
+    place, store = FeedPlace(feed, 0, LINEAGE), Feeds(StoreWriter(redis_server.url, f"test:{fresh}"))
     begun = store.begin(place, Beginning(0, 0, -1, -1)).begun
     written: list[int] = []
     reached = -1

@@ -28,7 +28,7 @@ from tailrace.store.layout.row import Row
 from tailrace.store.write.expiries import Expiries
 from tailrace.store.write.hand_overs import HandOvers, Served, Waiting
 from tailrace.store.write.tombstones import Pruned, Tombstones
-from tailrace.store.write.writer import Applied, Begun, Moved, Writer
+from tailrace.store.write.writer import Applied, Begun, Moved, StoreWriter
 
 LINEAGES = ("0123abcd", "fedc9876")
 KEYS = [b"a", b"b", b"c", b"\x00\xff", "ключ".encode(), b""]
@@ -53,7 +53,7 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         prefix = f"machine:{next(_numbers)}"
-        self.writer = Writer(self.server.url, prefix)
+        self.writer = StoreWriter(self.server.url, prefix)
         self.hand_overs, self.expiries = HandOvers(self.writer), Expiries(self.writer)
         self.tombstones = Tombstones(self.writer)
         self.client = redis.Redis.from_url(self.server.url)

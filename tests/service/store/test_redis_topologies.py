@@ -19,7 +19,7 @@ from tailrace.store.connection.outages import Unavailable
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.write.expiries import Expiries
 from tailrace.store.write.reports import Reports
-from tailrace.store.write.writer import Writer
+from tailrace.store.write.writer import StoreWriter
 from tls_proxy import TlsProxy
 
 # What docs/operations.md gives a user of Redis.
@@ -154,23 +154,23 @@ def test_rows_are_written_read_followed_and_handed_over(
 def test_without_its_rights_a_user_is_told_what_to_do(tmp_path: Path, stack: ExitStack, fresh: str) -> None:
     url = with_rights(tmp_path, stack, fresh)
     with pytest.raises(Unavailable) as caught:
-        Writer(url.replace("secret", "mistaken"), default_prefix(fresh)).ping()
+        StoreWriter(url.replace("secret", "mistaken"), default_prefix(fresh)).ping()
     assert caught.value.code == "WRONGPASS" and "docs/operations.md" in caught.value.remedy
     assert "mistaken" not in str(caught.value)
     with pytest.raises(Unavailable) as caught:
-        Writer(url, "another").put_catalog("app", b"{}")
+        StoreWriter(url, "another").put_catalog("app", b"{}")
     assert caught.value.code == "NOPERM"
 
 
 def test_a_certificate_of_another_authority_is_refused(tmp_path: Path, stack: ExitStack, fresh: str) -> None:
     url = behind_tls(tmp_path, stack, fresh)
-    Writer(url, "test").ping()
+    StoreWriter(url, "test").ping()
     with pytest.raises(Unavailable, match=r"(?i)certificate"):
-        Writer(url.partition("?")[0], "test").ping()
+        StoreWriter(url.partition("?")[0], "test").ping()
 
 
 def test_nothing_is_asked_of_redis_before_it_is_used(fresh: str) -> None:
     for url in ("redis://127.0.0.1:1", "redis+sentinel://127.0.0.1:1,127.0.0.1:2/m", "redis+cluster://127.0.0.1:1"):
-        writer = Writer(url, fresh)
+        writer = StoreWriter(url, fresh)
         with pytest.raises(Unavailable, match="can't be reached"):
             writer.ping()

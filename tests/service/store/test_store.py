@@ -15,14 +15,14 @@ from tailrace.contracts.record import MAX_NUMBER, Change
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.layout.keys import partition_keys
 from tailrace.store.layout.row import unpack
-from tailrace.store.write.writer import Applied, Begun, Moved, Writer
+from tailrace.store.write.writer import Applied, Begun, Moved, StoreWriter
 
 LINEAGE = "0123abcd"
 
 
 @pytest.fixture
-def writer(redis_server: RedisServer, fresh: str) -> Writer:
-    return Writer(redis_server.url, f"test:{fresh}")
+def writer(redis_server: RedisServer, fresh: str) -> StoreWriter:
+    return StoreWriter(redis_server.url, f"test:{fresh}")
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_every_batch_leaves_redis_as_the_model_says(
     batches: list[dict[tuple[bytes, int], tuple[int, bytes | None]]],
 ) -> None:
     fresh = f"{fresh}.{next(_numbers)}"
-    writer, model = Writer(redis_server.url, f"test:{fresh}"), Model()
+    writer, model = StoreWriter(redis_server.url, f"test:{fresh}"), Model()
     assert writer.begin("v", 0, LINEAGE, 0, generation=2) == Begun(-1, 2)
     offset = 0
     for batch in batches:
@@ -117,7 +117,7 @@ def test_every_batch_leaves_redis_as_the_model_says(
     assert writer.offsets([("v", 0, LINEAGE)]) == [model.offset]
 
 
-def test_versions_that_doubles_cannot_tell_apart_are_told_apart(writer: Writer) -> None:
+def test_versions_that_doubles_cannot_tell_apart_are_told_apart(writer: StoreWriter) -> None:
     writer.begin("v", 0, LINEAGE, 0, generation=1)
     assert writer.apply("v", 0, LINEAGE, -1, 0, [change(b"k", 2**53, 0)]) == Applied(1)
     assert writer.apply("v", 0, LINEAGE, 0, 1, [change(b"k", 2**53 + 1, 1)]) == Applied(1)
@@ -125,7 +125,7 @@ def test_versions_that_doubles_cannot_tell_apart_are_told_apart(writer: Writer) 
 
 
 def test_a_batch_that_starts_at_another_offset_than_stored_changes_nothing(
-    writer: Writer, client: redis.Redis, fresh: str
+    writer: StoreWriter, client: redis.Redis, fresh: str
 ) -> None:
     writer.begin("v", 0, LINEAGE, 0, generation=1)
     writer.apply("v", 0, LINEAGE, -1, 4, [change(b"k", 1, 4)])
@@ -136,7 +136,7 @@ def test_a_batch_that_starts_at_another_offset_than_stored_changes_nothing(
 
 
 def test_a_zombie_cannot_write_past_a_gap_into_an_emptied_redis(
-    writer: Writer, client: redis.Redis, fresh: str
+    writer: StoreWriter, client: redis.Redis, fresh: str
 ) -> None:
     writer.begin("v", 0, LINEAGE, 0, generation=1)
     writer.apply("v", 0, LINEAGE, -1, 4, [change(b"k", 1, 4)])
@@ -147,7 +147,7 @@ def test_a_zombie_cannot_write_past_a_gap_into_an_emptied_redis(
 
 
 def test_a_partition_of_another_changelog_is_emptied_before_it_is_filled(
-    writer: Writer, client: redis.Redis, fresh: str
+    writer: StoreWriter, client: redis.Redis, fresh: str
 ) -> None:
     writer.begin("v", 0, LINEAGE, 0, generation=1)
     writer.apply("v", 0, LINEAGE, -1, 4, [change(b"old", 1, 4)])
@@ -155,7 +155,7 @@ def test_a_partition_of_another_changelog_is_emptied_before_it_is_filled(
     assert rows(client, fresh) == {} and writer.offsets([("v", 0, LINEAGE)]) == [None]
 
 
-def test_begin_keeps_what_is_there_of_the_same_changelog(writer: Writer, client: redis.Redis, fresh: str) -> None:
+def test_begin_keeps_what_is_there_of_the_same_changelog(writer: StoreWriter, client: redis.Redis, fresh: str) -> None:
     writer.begin("v", 0, LINEAGE, 0, generation=1)
     writer.apply("v", 0, LINEAGE, -1, 4, [change(b"k", 1, 4)])
     assert writer.begin("v", 0, LINEAGE, 99, generation=1) == Begun(4, 1)
@@ -163,7 +163,7 @@ def test_begin_keeps_what_is_there_of_the_same_changelog(writer: Writer, client:
 
 
 def test_accepted_changes_are_published_on_their_keys_channel_and_no_others(
-    writer: Writer, client: redis.Redis, fresh: str
+    writer: StoreWriter, client: redis.Redis, fresh: str
 ) -> None:
     writer.begin("v", 0, LINEAGE, 0, generation=1)
     keys = partition_keys(f"test:{fresh}", "v", 0)
@@ -180,7 +180,7 @@ def test_accepted_changes_are_published_on_their_keys_channel_and_no_others(
     assert found == [(b"a", 2, 0, b'{"n":1}'), (b"b", 1, 1, None), (b"b", 2, 3, b"{}")]
 
 
-def test_a_batch_of_thousands_is_one_atomic_step(writer: Writer, client: redis.Redis, fresh: str) -> None:
+def test_a_batch_of_thousands_is_one_atomic_step(writer: StoreWriter, client: redis.Redis, fresh: str) -> None:
     writer.begin("v", 0, LINEAGE, 0, generation=1)
     changes = [change(b"%d" % n, 1, n, None if n % 3 == 0 else b"{}") for n in range(5000)]
     assert writer.apply("v", 0, LINEAGE, -1, 4999, changes) == Applied(5000)

@@ -19,7 +19,7 @@ from tailrace.kafka.additions import Additions
 from tailrace.kafka.changelogs import Partition
 from tailrace.materializer.views.batch import ViewBatch
 from tailrace.materializer.views.partition import ViewPartition
-from tailrace.store.write.writer import Writer
+from tailrace.store.write.writer import StoreWriter
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class AddedRecords:
 class CompactionGuard:
     """Finds rows that an added record stands behind, and adds them again."""
 
-    def __init__(self, writer: Writer, added: AddedRecords) -> None:
+    def __init__(self, writer: StoreWriter, added: AddedRecords) -> None:
         self._writer = writer
         self._added = added
         self._failed: set[Partition] = set()

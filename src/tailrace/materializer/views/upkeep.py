@@ -41,7 +41,7 @@ from tailrace.store.write.eviction import evicts
 from tailrace.store.write.expiries import Expiries
 from tailrace.store.write.hand_overs import HandOvers, Served
 from tailrace.store.write.tombstones import Tombstones
-from tailrace.store.write.writer import Moved, Writer
+from tailrace.store.write.writer import Moved, StoreWriter
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Upkeep:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: StoreWriter,
         additions: Additions,
         counters: MaterializerCounters,
         *,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tailrace.store.connection.outages import Unavailable
-from tailrace.store.write.writer import Writer
+from tailrace.store.write.writer import StoreWriter
 
 
-def evicts(writer: Writer, keys: list[bytes]) -> str | None:
+def evicts(writer: StoreWriter, keys: list[bytes]) -> str | None:
     """What is wrong with the servers that hold these keys; None where nothing is, or they do not say."""
     for group in writer.together(keys):
         try:

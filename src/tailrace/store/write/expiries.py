@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.store.write.writer import Moved, Writer, moved
+from tailrace.store.write.writer import Moved, StoreWriter, moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Due:
 class Expiries:
     """Raises Unavailable when Redis can't be asked."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
         self._due = writer.script("due")
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from tailrace.store.connection.scripts import Call
 from tailrace.store.layout.feed_keys import FeedKeys, FeedPlace, feed_keys
 from tailrace.store.layout.packed_events import PackedEvents
-from tailrace.store.write.writer import Moved, Rejected, Writer, moved
+from tailrace.store.write.writer import Moved, Rejected, StoreWriter, moved
 
 # Of a feed that is not ordered, so many events of a partition are remembered by what they are.
 REMEMBERED = 50_000
@@ -74,7 +74,7 @@ class FeedParcel:
 class Feeds:
     """Writes events to Redis. Every method raises Unavailable when it fails, and is safe to repeat."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
         self._begin = writer.script("begin_feed")
         self._feed = writer.script("history", "feed")

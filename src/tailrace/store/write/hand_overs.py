@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tailrace.store.layout.stored import FIELDS, stored
-from tailrace.store.write.writer import Moved, Writer, moved
+from tailrace.store.write.writer import Moved, StoreWriter, moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class OldKeys:
 class HandOvers:
     """Each method is safe to repeat and raises Unavailable when it fails."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
         self._serve = writer.script("serve")
         self._abandon = writer.script("abandon")

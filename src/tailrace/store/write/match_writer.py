@@ -14,7 +14,7 @@ from tailrace.store.layout.keys import QueryNames
 from tailrace.store.layout.message import Event
 from tailrace.store.layout.packed import pack
 from tailrace.store.layout.row import Row, unpack
-from tailrace.store.write.writer import Applied, Moved, Parcel, Rejected, Writer, applied, moved
+from tailrace.store.write.writer import Applied, Moved, Parcel, Rejected, StoreWriter, applied, moved
 
 # A resuming client learns of at most so many keys that have left since.
 MOST_LEFT = 10_000
@@ -58,7 +58,7 @@ class Matched:
 class MatchWriter:
     """Every method raises Unavailable when it fails."""
 
-    def __init__(self, writer: Writer, *, most_left: int = MOST_LEFT) -> None:
+    def __init__(self, writer: StoreWriter, *, most_left: int = MOST_LEFT) -> None:
         self.writer = writer
         self._most_left = most_left
         text = f"local function apply(KEYS, ARGV)\n{script_text('apply')}\nend\n{script_text('matching')}"
@@ -75,7 +75,7 @@ class MatchWriter:
     def apply(
         self, place: Place, reached: int, changes: Sequence[Change], outcome: Outcome
     ) -> Matched | Moved | Rejected:
-        """Apply changes as `Writer.apply` does, and what they mean for queries, in one step.
+        """Apply changes as `StoreWriter.apply` does, and what they mean for queries, in one step.
 
         Without changes, and with `reached` as the offset that is stored, it is about the queries alone.
         """

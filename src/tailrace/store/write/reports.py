@@ -12,7 +12,7 @@ from typing import Any, cast
 from tailrace.contracts.freshness import FORGOTTEN, Report
 from tailrace.store.layout.keys import freshness_key
 from tailrace.store.layout.reports import read_reports, report_field
-from tailrace.store.write.writer import Writer
+from tailrace.store.write.writer import StoreWriter
 
 # An app whose materializers have all ended leaves nothing behind.
 _KEPT = 24 * 3600 * 1000
@@ -21,7 +21,7 @@ _KEPT = 24 * 3600 * 1000
 class Reports:
     """The materializer's side, and that of `tailrace status`. Every method raises Unavailable when it fails."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
         self._key = freshness_key(writer.prefix)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tailrace.store.layout.row import unpack
-from tailrace.store.write.writer import Moved, Writer, moved
+from tailrace.store.write.writer import Moved, StoreWriter, moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Pruned:
 class Tombstones:
     """Each method is safe to repeat and raises Unavailable when it fails."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
         self._prune = writer.script("prune")
 

@@ -66,7 +66,7 @@ class Begun:
     generation: int
 
 
-class Writer:
+class StoreWriter:
     """Writes changes to Redis. Every method is one round trip and raises Unavailable when it fails."""
 
     def __init__(self, url: str, prefix: str) -> None:
