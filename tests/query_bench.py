@@ -23,7 +23,7 @@ from tailrace.store.layout.message import Message, unpack_message
 from tailrace.store.layout.packed import pack
 from tailrace.store.write.hand_overs import HandOvers, OldKeys, Served
 from tailrace.store.write.match_writer import MatchWriter, Place
-from tailrace.store.write.writer import Applied, Moved, Rejected, StoreWriter
+from tailrace.store.write.writer import Applied, PositionMoved, Rejected, StoreWriter
 
 COLUMNS = (Column("n", "bigint"), Column("s", "string"), Column("t", "timestamp"))
 START = 1_790_000_000_000
@@ -81,12 +81,12 @@ class QueryBench:
             for query in queries:
                 self.queries.changed(query)
 
-    def put(self, *changes: tuple[bytes, int, bytes | None], generation: int | None = None) -> Applied | Moved:
+    def put(self, *changes: tuple[bytes, int, bytes | None], generation: int | None = None) -> Applied | PositionMoved:
         """Apply (key, version, value) at the next offsets, as one batch."""
         batch = self.batch(*changes, generation=generation)
         result = self.queries.apply(batch) if self.queries.active else self.blindly(batch)
         assert not isinstance(result, Rejected), result.reason
-        if not isinstance(result, Moved):
+        if not isinstance(result, PositionMoved):
             self.held.stored = batch.reached
         return result
 
@@ -97,7 +97,7 @@ class QueryBench:
         ]
         return ViewBatch(pack(made), self.held.stored + len(made), len(made), [], [])
 
-    def blindly(self, batch: ViewBatch) -> Applied | Moved:
+    def blindly(self, batch: ViewBatch) -> Applied | PositionMoved:
         """Apply a batch as an instance does that knows of no query."""
         return self.writer.apply(*PLACE, self.held.stored, batch.reached, batch.changes)
 

@@ -12,7 +12,7 @@ from tailrace.store.layout.row import unpack
 from tailrace.store.layout.stored import Stored
 from tailrace.store.write.expiries import Expiries
 from tailrace.store.write.hand_overs import HandOvers
-from tailrace.store.write.writer import Applied, Moved, StoreWriter
+from tailrace.store.write.writer import Applied, PositionMoved, StoreWriter
 
 LINEAGE = "0123abcd"
 PLACE = ("v", 0, LINEAGE)
@@ -29,7 +29,9 @@ class Bench:
         self.keys: PartitionKeys = partition_keys(prefix, "v", 0)
         self.offset = self.writer.begin(*PLACE, -1, generation=1).offset
 
-    def put(self, *changes: tuple[bytes, int, int, bytes | None], expires: int | None = None) -> Applied | Moved:
+    def put(
+        self, *changes: tuple[bytes, int, int, bytes | None], expires: int | None = None
+    ) -> Applied | PositionMoved:
         """Apply (key, generation, version, value) at the next offsets, as one batch."""
         made = [
             Change(key, value, generation, version, 0, self.offset + 1 + n, expires)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tailrace.contracts.record import Change
-from tailrace.store.write.writer import Moved
+from tailrace.store.write.writer import PositionMoved
 
 Rows = dict[bytes, Change]
 
@@ -102,13 +102,13 @@ class Model:
         self.pruned = self.mark = None
         return "served"
 
-    def moved(self, lineage: str, generation: int) -> Moved | None:
+    def moved(self, lineage: str, generation: int) -> PositionMoved | None:
         """What who believes in this build is told."""
         if self.lineage != lineage:
-            return Moved(None)
-        return None if self.generation == generation else Moved(self.offset)
+            return PositionMoved(None)
+        return None if self.generation == generation else PositionMoved(self.offset)
 
-    def abandon(self, lineage: str, generation: int, given_up: int) -> bool | Moved:
+    def abandon(self, lineage: str, generation: int, given_up: int) -> bool | PositionMoved:
         if (moved := self.moved(lineage, generation)) is not None:
             return moved
         if self.next != given_up:
@@ -116,16 +116,16 @@ class Model:
         self.next, self.dropped, self.kept = None, given_up, Build()
         return True
 
-    def due(self, lineage: str, now: int, most: int) -> list[tuple[bytes, int, int]] | Moved:
+    def due(self, lineage: str, now: int, most: int) -> list[tuple[bytes, int, int]] | PositionMoved:
         if self.lineage != lineage:
-            return Moved(None)
+            return PositionMoved(None)
         late = sorted((at, key) for key, at in self.served.expiries.items() if at <= now)[:most]
         found = [self.served.rows[key] for _, key in late]
         return [(change.key, change.generation, change.version) for change in found]
 
     def prune(
         self, lineage: str, generation: int, now: int, keep: int, batch: int | None, keys: Sequence[bytes]
-    ) -> tuple[int, int, int] | Moved | None:
+    ) -> tuple[int, int, int] | PositionMoved | None:
         if (moved := self.moved(lineage, generation)) is not None:
             return moved
         if self.offset < self.target:

@@ -32,7 +32,7 @@ from tailrace.materializer.poison_search import Doubts, NotKept, PoisonSearch, T
 from tailrace.materializer.reports import Reporter
 from tailrace.materializer.sender import Sender
 from tailrace.store.layout.stored import Stored
-from tailrace.store.write.writer import Moved, Rejected, StoreWriter, Unavailable
+from tailrace.store.write.writer import PositionMoved, Rejected, StoreWriter, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ Answer = TypeVar("Answer")
 class Partitions(ABC, Generic[Entry, Open, Batch, Answer]):
     """The partitions of one kind that the group has assigned to this instance.
 
-    Redis answers a batch with `Answer`, Moved or Rejected. Methods raise Unavailable for an outage; call `close_all`
+    Redis answers a batch with `Answer`, PositionMoved or Rejected. Methods raise Unavailable for an outage; call `close_all`
     then. A subclass says what is in the catalog, how a partition begins, and what its batches are.
     """
 
@@ -144,7 +144,7 @@ class Partitions(ABC, Generic[Entry, Open, Batch, Answer]):
         """Make batches of records, and move `read` with each."""
 
     @abstractmethod
-    def _write(self, batches: Sequence[Batch]) -> list[Answer | Moved | Rejected]:
+    def _write(self, batches: Sequence[Batch]) -> list[Answer | PositionMoved | Rejected]:
         """Have Redis take batches, with one script call for each, in one round trip per server. On any thread."""
 
     @abstractmethod
@@ -175,7 +175,7 @@ class Partitions(ABC, Generic[Entry, Open, Batch, Answer]):
         """Do what comes before a batch that is apart. False if that can't be done now."""
         return not one.refused or self._dead_letters.keep(one.held, one.refused)
 
-    def _apply_apart(self, one: Batch) -> Answer | Moved | Rejected | None:
+    def _apply_apart(self, one: Batch) -> Answer | PositionMoved | Rejected | None:
         """Apply a batch that can't be sent with others; None if it can."""
 
     def _searched(self, held: Open) -> None:
@@ -184,8 +184,8 @@ class Partitions(ABC, Generic[Entry, Open, Batch, Answer]):
     def _tend_one(self, held: Open) -> None:
         """Do what is due for a partition at any time."""
 
-    def _probed(self, held: Open, stored: Stored) -> Moved | None:
-        """Redis holds what was believed. Do what is due now and then; Moved if the partition must be opened again."""
+    def _probed(self, held: Open, stored: Stored) -> PositionMoved | None:
+        """Redis holds what was believed. Do what is due now and then; PositionMoved if the partition must be opened again."""
 
     def _after_probe(self) -> None:
         """Do what is due for all partitions now and then."""
@@ -359,11 +359,11 @@ class Partitions(ABC, Generic[Entry, Open, Batch, Answer]):
     def _send(self, batches: Sequence[Batch], *, wait: bool) -> None:
         self._sender.send([one for one in batches if self._is_open(one)], self._write, self._settle, wait=wait)
 
-    def _settle(self, one: Batch, answer: Answer | Moved | Rejected) -> None:
+    def _settle(self, one: Batch, answer: Answer | PositionMoved | Rejected) -> None:
         held = one.held
         if not self._is_open(one):
             return
-        if isinstance(answer, Moved):
+        if isinstance(answer, PositionMoved):
             self.lose(held, answer.offset)
         elif isinstance(answer, Rejected):
             self._doubts.raise_about(held.partition, held.stored, answer.reason)
@@ -417,7 +417,7 @@ class Partitions(ABC, Generic[Entry, Open, Batch, Answer]):
             self._counters.behind(held.view, held.number, end - 1 - held.stored)
             self._reporter.seen(held.partition, held.stored, end)
 
-    def _skip_gap(self, held: Open) -> Moved | None:
+    def _skip_gap(self, held: Open) -> PositionMoved | None:
         """Move past offsets at the end of a changelog that hold no record, such as transaction markers."""
         if held.whole:
             return None

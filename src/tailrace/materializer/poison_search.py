@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from tailrace.kafka.changelogs import Message, Partition
 from tailrace.materializer.dead_letters import DeadLetterKeeper
 from tailrace.materializer.partition import OpenPartition
-from tailrace.store.write.writer import Moved, Rejected, Unavailable, hung_up
+from tailrace.store.write.writer import PositionMoved, Rejected, Unavailable, hung_up
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +86,8 @@ class PoisonSearch(Generic[Open]):
         self._dead_letters = dead_letters
         self._trial = trial
 
-    def apply(self, held: Open, messages: Sequence[Message]) -> Moved | None:
-        """Apply records of one partition in their order. Moved if it must be opened again.
+    def apply(self, held: Open, messages: Sequence[Message]) -> PositionMoved | None:
+        """Apply records of one partition in their order. PositionMoved if it must be opened again.
 
         Raises Unavailable for an outage, and NotKept. What was applied before that is in the store.
         """
@@ -122,11 +122,11 @@ def _attempt(trial: Trial) -> object:
     if not isinstance(result, Rejected):
         return result
     empty = trial.empty()
-    return empty if isinstance(empty, Moved) else result
+    return empty if isinstance(empty, PositionMoved) else result
 
 
-def passed(result: object) -> Moved | None:
+def passed(result: object) -> PositionMoved | None:
     """The answer of Redis to a write that moves past records; raises NotKept if Redis rejects that one, too."""
     if isinstance(result, Rejected):
         raise NotKept
-    return result if isinstance(result, Moved) else None
+    return result if isinstance(result, PositionMoved) else None

@@ -27,7 +27,7 @@ from tailrace.materializer.materializer import Materializer
 from tailrace.store.layout.keys import catalog_key, freshness_key
 from tailrace.store.layout.packed_events import pack_events
 from tailrace.store.write.feeds import Feeds
-from tailrace.store.write.writer import Moved, StoreWriter
+from tailrace.store.write.writer import PositionMoved, StoreWriter
 
 NewLog = Callable[..., FeedLog]
 
@@ -312,8 +312,8 @@ def test_every_event_counts_once_in_the_order_of_the_changelog_whatever_is_repea
         # An instance that was paused, and believes what was so before.
         begun = cast(bytes, redis.Redis.from_url(url).hget(cast(str, log.keys.position), "history")).decode()
         zombie = pack_events([Event(b"ann", b"zombie", 1, 999, 0, 13, b"s:0")])
-        assert feeds.apply(log.place, begun, 11, 13, zombie) == Moved(12)
-        assert feeds.apply(log.place, "an earlier restore", 12, 13, zombie) == Moved(12)
+        assert feeds.apply(log.place, begun, 11, 13, zombie) == PositionMoved(12)
+        assert feeds.apply(log.place, "an earlier restore", 12, 13, zombie) == PositionMoved(12)
         assert own.events(b"ann", 2) == [b"last"] and log.stored(url) == 12
 
 

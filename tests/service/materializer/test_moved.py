@@ -19,7 +19,7 @@ from tailrace.materializer.views.added_records import AddedRecords
 from tailrace.materializer.views.partition import ViewPartition
 from tailrace.materializer.views.upkeep import HandOver
 from tailrace.store.write.hand_overs import OldKeys, Served
-from tailrace.store.write.writer import Moved
+from tailrace.store.write.writer import PositionMoved
 
 KEY = b"a"
 PARTITION = partition_of(KEY, 3)
@@ -91,5 +91,5 @@ def test_keys_that_only_an_earlier_build_had(log: Changelog, redis_server: Redis
         assert bench.hand_overs.old_keys(*PLACE, 2, 0, 10) == OldKeys([KEY], [KEY], 0)
         bench.hand_overs.forget("v", 0, [KEY])
         assert bench.hand_overs.serve(*PLACE, 3, -1) == Served()
-    assert hand_over.tend(held) == Moved(None if lost else bench.offset)
+    assert hand_over.tend(held) == PositionMoved(None if lost else bench.offset)
     assert held.old, "nothing is known of them"

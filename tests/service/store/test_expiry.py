@@ -8,7 +8,7 @@ from store_bench import PLACE, Bench
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.write.expiries import Due
 from tailrace.store.write.hand_overs import Served
-from tailrace.store.write.writer import Moved
+from tailrace.store.write.writer import PositionMoved
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def test_rows_are_due_at_their_time_in_their_order_and_with_their_version(bench:
     assert bench.expiries.due(*PLACE, 100, 10) == [Due(b"a", 1, 4)]
     assert bench.expiries.due(*PLACE, 10**13, 10) == [Due(b"a", 1, 4), Due(b"b", 1, 3)]
     assert bench.expiries.due(*PLACE, 10**13, 1) == [Due(b"a", 1, 4)]
-    assert bench.expiries.due("v", 0, "fedc9876", 10**13, 10) == Moved(None)
+    assert bench.expiries.due("v", 0, "fedc9876", 10**13, 10) == PositionMoved(None)
 
 
 def test_an_expiry_goes_with_its_row_and_changes_with_it(bench: Bench) -> None:

@@ -26,7 +26,7 @@ from tailrace.store.layout.feed_keys import FeedPlace, feed_keys
 from tailrace.store.layout.packed_events import PackedEvents, pack_events
 from tailrace.store.write import feeds
 from tailrace.store.write.feeds import Beginning, FeedParcel, Feeds, Taken
-from tailrace.store.write.writer import Moved, StoreWriter
+from tailrace.store.write.writer import PositionMoved, StoreWriter
 
 LINEAGE = "0123abcd"
 CLIENTS = [b"a", "клиент \x00".encode(), b""]
@@ -112,8 +112,8 @@ class FeedSteps(RuleBasedStateMachine):
     def a_zombie_changes_nothing(self, batch: list[tuple[bytes, bytes, int, bytes]], ahead: int) -> None:
         events = pack_events(self.events(batch, self.model.offset + 1), ordered=self.place.feed.ordered)
         believed, reached = self.model.offset + ahead, self.model.offset + ahead + 9
-        assert self.feeds.apply(self.place, self.begun, believed, reached, events) == Moved(self.model.offset)
-        assert self.feeds.apply(self.place, "0", self.model.offset, reached, events) == Moved(self.model.offset)
+        assert self.feeds.apply(self.place, self.begun, believed, reached, events) == PositionMoved(self.model.offset)
+        assert self.feeds.apply(self.place, "0", self.model.offset, reached, events) == PositionMoved(self.model.offset)
         assert self.messages() == []
 
     @rule(client=clients, gateway=gateways)

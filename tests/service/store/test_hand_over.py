@@ -11,7 +11,7 @@ from tailrace.contracts.record import Change
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.layout.row import unpack
 from tailrace.store.write.hand_overs import OldKeys, Served, Waiting
-from tailrace.store.write.writer import Applied, Begun, Moved
+from tailrace.store.write.writer import Applied, Begun, PositionMoved
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_partition_is_switched_in_one_step_that_may_be_repeated(bench: Bench) 
 def test_nothing_is_switched_before_its_offset_or_for_another_changelog(bench: Bench) -> None:
     bench.put((b"a", 1, 1, b"{}"), (b"a", 2, 1, b"{}"))
     assert bench.hand_overs.serve(*PLACE, 2, bench.offset + 1) == Waiting()
-    assert bench.hand_overs.serve("v", 0, "fedc9876", 2, -1) == Moved(None)
+    assert bench.hand_overs.serve("v", 0, "fedc9876", 2, -1) == PositionMoved(None)
     assert bench.hand_overs.serve(*PLACE, 1, -1) == Served()
     assert bench.held(bench.keys.rows) == {b"a": (1, 1)} and bench.stored().generation == 1
 
@@ -72,8 +72,8 @@ def test_no_key_is_called_vanished_by_a_store_that_cannot_know(bench: Bench) -> 
     bench.put((b"old", 1, 9, b"{}"))
     assert bench.hand_overs.serve(*PLACE, 2, -1) == Served()
     assert old_keys(bench).vanished == [b"old"]
-    assert bench.hand_overs.old_keys(*PLACE, 1, 0, 100) == Moved(bench.offset), "another generation"
-    assert bench.hand_overs.old_keys("v", 0, "fedc9876", 2, 0, 100) == Moved(None), "another changelog"
+    assert bench.hand_overs.old_keys(*PLACE, 1, 0, 100) == PositionMoved(bench.offset), "another generation"
+    assert bench.hand_overs.old_keys("v", 0, "fedc9876", 2, 0, 100) == PositionMoved(None), "another changelog"
     bench.client.hset(cast(str, bench.keys.position), "target", str(bench.offset + 1))
     assert old_keys(bench).keys == [], "not whole"
 
@@ -94,20 +94,20 @@ def test_the_next_hand_over_waits_until_old_keys_are_forgotten(bench: Bench) -> 
 
 def test_rows_that_were_given_up_are_not_taken_for_a_build_without_rows(bench: Bench) -> None:
     bench.put((b"a", 1, 1, b"{}"), (b"a", 2, 1, b"{}"))
-    assert bench.hand_overs.abandon(*PLACE, 2, 3) == Moved(bench.offset), "another generation is served"
-    assert bench.hand_overs.abandon("v", 0, "fedc9876", 1, 2) == Moved(None), "another changelog"
+    assert bench.hand_overs.abandon(*PLACE, 2, 3) == PositionMoved(bench.offset), "another generation is served"
+    assert bench.hand_overs.abandon("v", 0, "fedc9876", 1, 2) == PositionMoved(None), "another changelog"
     assert bench.hand_overs.abandon(*PLACE, 1, 3) is False, "only what is kept back beside what is served"
     assert bench.hand_overs.abandon(*PLACE, 1, 2) is True and bench.hand_overs.abandon(*PLACE, 1, 2) is False
     assert bench.names() == set() and bench.stored().next is None
     assert bench.put((b"b", 2, 2, b"{}")) == Applied(0), "what still comes of it is not kept"
-    assert bench.hand_overs.serve(*PLACE, 2, -1) == Moved(-1)
+    assert bench.hand_overs.serve(*PLACE, 2, -1) == PositionMoved(-1)
     found = bench.stored()
     assert (found.generation, found.offset, found.target, found.whole) == (2, -1, bench.offset, False)
 
 
 def test_rows_that_made_way_for_a_still_later_build_are_not_taken_for_a_build_without_rows(bench: Bench) -> None:
     bench.put((b"a", 1, 1, b"{}"), (b"a", 2, 1, b"{}"), (b"a", 3, 1, b"{}"))
-    assert bench.hand_overs.serve(*PLACE, 2, -1) == Moved(-1)
+    assert bench.hand_overs.serve(*PLACE, 2, -1) == PositionMoved(-1)
     assert bench.stored().generation == 2 and bench.held(bench.keys.rows) == {}
 
 
@@ -116,7 +116,7 @@ def test_a_position_without_a_generation_gets_that_of_the_catalog(bench: Bench) 
     bench.client.hdel(cast(str, bench.keys.position), "generation")
     assert bench.stored().generation is None
     before = bench.offset
-    assert bench.put((b"a", 1, 2, b"{}")) == Moved(before), "the partition is opened again, and so gets one"
+    assert bench.put((b"a", 1, 2, b"{}")) == PositionMoved(before), "the partition is opened again, and so gets one"
     assert bench.writer.begin(*PLACE, 99, generation=4) == Begun(before, 4)
     assert bench.held(bench.keys.rows) == {b"a": (1, 1)}
 

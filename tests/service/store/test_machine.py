@@ -28,7 +28,7 @@ from tailrace.store.layout.row import Row
 from tailrace.store.write.expiries import Expiries
 from tailrace.store.write.hand_overs import HandOvers, Served, Waiting
 from tailrace.store.write.tombstones import Pruned, Tombstones
-from tailrace.store.write.writer import Applied, Begun, Moved, StoreWriter
+from tailrace.store.write.writer import Applied, Begun, PositionMoved, StoreWriter
 
 LINEAGES = ("0123abcd", "fedc9876")
 KEYS = [b"a", b"b", b"c", b"\x00\xff", "ключ".encode(), b""]
@@ -116,7 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
         found = self.hand_overs.serve("v", 0, lineage, generation, since)
         expected = self.model.serve(lineage, generation, since)
         named = {"served": Served(), "waiting": Waiting()}
-        assert found == (named[expected] if isinstance(expected, str) else Moved(expected))
+        assert found == (named[expected] if isinstance(expected, str) else PositionMoved(expected))
 
     @precondition(lambda self: self.model.old)
     @rule(most=st.integers(1, 6))
@@ -138,7 +138,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(lineage=lineages, now=st.sampled_from([4, 5, 20, 10**12]), most=st.integers(1, 5))
     def due(self, lineage: str, now: int, most: int) -> None:
         found = self.expiries.due("v", 0, lineage, now, most)
-        shown = found if isinstance(found, Moved) else [(due.key, due.generation, due.version) for due in found]
+        shown = found if isinstance(found, PositionMoved) else [(due.key, due.generation, due.version) for due in found]
         assert shown == self.model.due(lineage, now, most)
 
     @rule(
@@ -200,7 +200,7 @@ class StoreMachine(RuleBasedStateMachine):
         result = self.model.apply(lineage, expected, reached, changes)
         found = self.writer.apply("v", 0, lineage, expected, reached, changes)
         if not isinstance(result, tuple):
-            assert found == Moved(result)
+            assert found == PositionMoved(result)
             result = (0, 0, [])
         else:
             assert found == Applied(result[0], result[1])

@@ -14,7 +14,7 @@ from tailrace.dev.redis_server import RedisServer
 from tailrace.materializer.queries.partition_queries import REMEMBERED, SLACK
 from tailrace.store.layout.message import GONE, READY, ROW
 from tailrace.store.read.matches import Members, NotReady, Reset
-from tailrace.store.write.writer import Applied, Moved
+from tailrace.store.write.writer import Applied, PositionMoved
 
 BIG = "n > 2"
 Q = digest(BIG)
@@ -174,7 +174,7 @@ def test_a_zombie_changes_nothing_of_a_query(bench: QueryBench) -> None:
     bench.put((b"k", 1, row(3)))
     bench.settle()
     bench.held.stored -= 1
-    assert zombie.apply(stale) == Moved(0)
+    assert zombie.apply(stale) == PositionMoved(0)
     bench.held.stored += 1
     assert bench.members(BIG) == {b"k": 0}
 
@@ -185,7 +185,7 @@ def test_a_batch_evaluated_for_another_generation_than_is_served_is_not_applied(
     at = bench.held.stored
     bench.hand_over(2)
     bench.held.generation = 1
-    assert bench.put((b"k", 9, row(9))) == Moved(at)
+    assert bench.put((b"k", 9, row(9))) == PositionMoved(at)
     assert bench.members(BIG) == {}
 
 

@@ -15,7 +15,7 @@ from tailrace.contracts.record import MAX_NUMBER, Change
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.layout.keys import partition_keys
 from tailrace.store.layout.row import unpack
-from tailrace.store.write.writer import Applied, Begun, Moved, StoreWriter
+from tailrace.store.write.writer import Applied, Begun, PositionMoved, StoreWriter
 
 LINEAGE = "0123abcd"
 
@@ -130,8 +130,8 @@ def test_a_batch_that_starts_at_another_offset_than_stored_changes_nothing(
     writer.begin("v", 0, LINEAGE, 0, generation=1)
     writer.apply("v", 0, LINEAGE, -1, 4, [change(b"k", 1, 4)])
     before = rows(client, fresh)
-    assert writer.apply("v", 0, LINEAGE, 2, 6, [change(b"k", 9, 6)]) == Moved(4)
-    assert writer.apply("v", 0, LINEAGE, 7, 9, [change(b"k", 9, 9)]) == Moved(4)
+    assert writer.apply("v", 0, LINEAGE, 2, 6, [change(b"k", 9, 6)]) == PositionMoved(4)
+    assert writer.apply("v", 0, LINEAGE, 7, 9, [change(b"k", 9, 9)]) == PositionMoved(4)
     assert rows(client, fresh) == before
 
 
@@ -142,7 +142,7 @@ def test_a_zombie_cannot_write_past_a_gap_into_an_emptied_redis(
     writer.apply("v", 0, LINEAGE, -1, 4, [change(b"k", 1, 4)])
     keys = partition_keys(f"test:{fresh}", "v", 0)
     client.delete(keys.rows, keys.gone, keys.position)
-    assert writer.apply("v", 0, LINEAGE, 4, 5, [change(b"k", 2, 5)]) == Moved(None)
+    assert writer.apply("v", 0, LINEAGE, 4, 5, [change(b"k", 2, 5)]) == PositionMoved(None)
     assert rows(client, fresh) == {}
 
 

@@ -8,7 +8,7 @@ from store_bench import PLACE, Bench
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.write.hand_overs import Served
 from tailrace.store.write.tombstones import Pruned, Tombstones
-from tailrace.store.write.writer import Applied, Begun, Moved
+from tailrace.store.write.writer import Applied, Begun, PositionMoved
 
 KEEP = 1000
 
@@ -18,7 +18,7 @@ def bench(redis_server: RedisServer, fresh: str) -> Bench:
     return Bench(redis_server.url, f"test:{fresh}")
 
 
-def prune(bench: Bench, now: int, batch: int | None, *keys: bytes) -> Pruned | Moved | None:
+def prune(bench: Bench, now: int, batch: int | None, *keys: bytes) -> Pruned | PositionMoved | None:
     return Tombstones(bench.writer).prune(*PLACE, generation=1, now=now, keep=KEEP, batch=batch, keys=keys)
 
 
@@ -70,8 +70,8 @@ def test_a_tombstone_that_was_written_again_behind_the_horizon_stays(bench: Benc
 def test_a_partition_that_is_not_whole_or_of_another_build_forgets_nothing(bench: Bench) -> None:
     bench.put((b"a", 1, 5, None), (b"a", 2, 1, None))
     tombstones = Tombstones(bench.writer)
-    assert tombstones.prune(*PLACE, generation=2, now=0, keep=KEEP, batch=1) == Moved(1)
-    assert tombstones.prune("v", 0, "fedc9876", generation=1, now=0, keep=KEEP, batch=1) == Moved(None)
+    assert tombstones.prune(*PLACE, generation=2, now=0, keep=KEEP, batch=1) == PositionMoved(1)
+    assert tombstones.prune("v", 0, "fedc9876", generation=1, now=0, keep=KEEP, batch=1) == PositionMoved(None)
     assert bench.writer.begin(*PLACE, 9, generation=1, anew=True) == Begun(-1, 1)
     bench.offset = -1
     bench.put((b"a", 1, 5, None))

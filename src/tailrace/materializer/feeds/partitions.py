@@ -27,7 +27,7 @@ from tailrace.store.layout.packed_events import PackedEvents
 from tailrace.store.layout.stored import Stored
 from tailrace.store.layout.feed_keys import REFRESH, FeedPlace
 from tailrace.store.write.feeds import FeedParcel, Feeds, Taken
-from tailrace.store.write.writer import Moved, Rejected
+from tailrace.store.write.writer import PositionMoved, Rejected
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class FeedPartitions(Partitions[CatalogFeed, FeedPartition, SentEvents, Taken]):
     def _is_doubtful(self, one: SentEvents) -> bool:
         return one.parcel is None
 
-    def _write(self, batches: Sequence[SentEvents]) -> list[Taken | Moved | Rejected]:
+    def _write(self, batches: Sequence[SentEvents]) -> list[Taken | PositionMoved | Rejected]:
         return self._feeds.apply_all([one.parcel for one in batches if one.parcel is not None])
 
     def _taken(self, one: SentEvents, answer: Taken) -> None:

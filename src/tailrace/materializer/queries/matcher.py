@@ -20,7 +20,7 @@ from tailrace.materializer.queries.partition_queries import PartitionQueries
 from tailrace.materializer.views.batch import ViewBatch
 from tailrace.materializer.views.partition import ViewPartition
 from tailrace.store.write.match_writer import MatchWriter, Place
-from tailrace.store.write.writer import Applied, Moved, Rejected, Unavailable
+from tailrace.store.write.writer import Applied, PositionMoved, Rejected, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Matcher:
         queries = self._partitions.get(held.partition)
         return queries is not None and queries.active
 
-    def apply(self, held: ViewPartition, batch: ViewBatch) -> Applied | Moved | Rejected:
+    def apply(self, held: ViewPartition, batch: ViewBatch) -> Applied | PositionMoved | Rejected:
         """Apply a batch, and what it means for the queries of its view, in one step.
 
         Where queries fail in a way nobody foresaw, the partition is opened again and does without them for a while.
@@ -106,8 +106,8 @@ class Matcher:
         except Exception:
             return self._rest(held)
 
-    def tend(self, held: ViewPartition) -> Moved | None:
-        """Do what is due for the queries of a partition; Moved where it must be opened again."""
+    def tend(self, held: ViewPartition) -> PositionMoved | None:
+        """Do what is due for the queries of a partition; PositionMoved where it must be opened again."""
         queries = self._partitions.get(held.partition)
         if queries is None:
             view = self._live.views.get(held.view)
@@ -125,12 +125,12 @@ class Matcher:
         except Exception:
             return self._rest(held)
 
-    def _rest(self, held: ViewPartition) -> Moved:
+    def _rest(self, held: ViewPartition) -> PositionMoved:
         """Leave the queries of a partition alone for a while: opened again, it is as if there were none."""
         log.exception("%s[%d]: its queries failed; its rows go on without them for a while", *held.partition)
         self._counters.set_aside.labels("queries").inc()
         self._resting[held.partition] = self._clock() + _REST
-        return Moved(held.stored)
+        return PositionMoved(held.stored)
 
     def _tell(self) -> None:
         for view, queries in self._live.take_changed().items():

@@ -26,7 +26,7 @@ from tailrace.materializer.views.partition import ViewPartition
 from tailrace.queries import QueryIndex
 from tailrace.store.layout.row import Row
 from tailrace.store.write.match_writer import QUIET, SETTLED, UNSETTLED, Matched, MatchWriter, Outcome, Place
-from tailrace.store.write.writer import Applied, Moved, Rejected
+from tailrace.store.write.writer import Applied, PositionMoved, Rejected
 
 # How long a query's keys outlive it in the store, in ms: clocks differ, and a refresh need not be written each time.
 SLACK = 60_000
@@ -119,7 +119,7 @@ class PartitionQueries:
         elif live.expires + SLACK // 2 > self._expires[query]:
             self._outdated[query] = None
 
-    def apply(self, batch: ViewBatch) -> Applied | Moved | Rejected:
+    def apply(self, batch: ViewBatch) -> Applied | PositionMoved | Rejected:
         """Apply a batch, and what it means for the queries, in one step, or in several where it means very much."""
         self._notice_hand_over()
         place, total = self._place(), Applied(0)
@@ -132,7 +132,7 @@ class PartitionQueries:
             place = replace(place, offset=reached)
         return total
 
-    def _apply(self, place: Place, changes: Sequence[Change], reached: int) -> Applied | Moved | Rejected:
+    def _apply(self, place: Place, changes: Sequence[Change], reached: int) -> Applied | PositionMoved | Rejected:
         now, events = self._time(), QueryEvents(self._modes)
         served = [change for change in changes if change.generation == self._generation]
         held = self._store.held(place, [change.key for change in served])
@@ -144,8 +144,8 @@ class PartitionQueries:
         self._note(result)
         return result.applied
 
-    def tend(self) -> Moved | None:
-        """Do what is due, a bounded amount; Moved where the partition must be opened again."""
+    def tend(self) -> PositionMoved | None:
+        """Do what is due, a bounded amount; PositionMoved where the partition must be opened again."""
         self._notice_hand_over()
         place, now = self._place(), self._time()
         moved = self._clock_events(place, now)
@@ -164,14 +164,14 @@ class PartitionQueries:
             self._forget_left(place, now)
         return moved
 
-    def _enlist(self, place: Place, now: int) -> Moved | None:
+    def _enlist(self, place: Place, now: int) -> PositionMoved | None:
         taken = list(self._waiting)[:_MOST]
         wanted = {
             query: (self._view.queries[query].predicate.clock, self._view.queries[query].expires + SLACK)
             for query in taken
         }
         fresh = self._store.enlist(place, wanted, now)
-        if isinstance(fresh, Moved):
+        if isinstance(fresh, PositionMoved):
             return fresh
         for query in taken:
             del self._waiting[query]
@@ -180,7 +180,7 @@ class PartitionQueries:
             self._enlisted[query] = fresh[query]
         return None
 
-    def _enrol(self, place: Place, now: int) -> Moved | None:
+    def _enrol(self, place: Place, now: int) -> PositionMoved | None:
         if self._enrolment is None:
             if not self._enlisted:
                 return None
@@ -195,13 +195,13 @@ class PartitionQueries:
         for first in range(0, len(queries), _MOST):
             some = queries[first : first + _MOST]
             lost = self._store.settle(place, some, now)
-            if isinstance(lost, Moved):
+            if isinstance(lost, PositionMoved):
                 return lost
             self._modes.update(dict.fromkeys(some, SETTLED))
             self._lose(lost)
         return None
 
-    def _clock_events(self, place: Place, now: int) -> Moved | None:
+    def _clock_events(self, place: Place, now: int) -> PositionMoved | None:
         due = self._timers.due(now, min(_MOST, max(1, _ENTRIES // max(1, len(self._view.clocks)))))
         if not due:
             return None
@@ -209,7 +209,7 @@ class PartitionQueries:
         of_clock(self._view, self._timers, due, self._store.held(place, [key for key, _ in due]), now, events)
         return self._write(place, events)
 
-    def _write(self, place: Place, events: QueryEvents) -> Moved | None:
+    def _write(self, place: Place, events: QueryEvents) -> PositionMoved | None:
         """Write what has happened in queries without a change of rows."""
         if not events.events:
             return None
@@ -218,7 +218,7 @@ class PartitionQueries:
             self._note(result)
             return None
         # What Redis rejects here may be too much at once: everything is looked at again.
-        return result if isinstance(result, Moved) else Moved(place.offset)
+        return result if isinstance(result, PositionMoved) else PositionMoved(place.offset)
 
     def _extend(self, place: Place) -> None:
         taken = list(self._outdated)[:_MOST]

@@ -24,7 +24,7 @@ from tailrace.materializer.views.partition import ViewPartition
 from tailrace.materializer.views.upkeep import Upkeep
 from tailrace.store.layout.packed import Packed
 from tailrace.store.layout.stored import Stored
-from tailrace.store.write.writer import Applied, Moved, Parcel, Rejected
+from tailrace.store.write.writer import Applied, Parcel, PositionMoved, Rejected
 
 log = logging.getLogger(__name__)
 
@@ -102,13 +102,13 @@ class ViewPartitions(Partitions[CatalogView, ViewPartition, SentChanges, Applied
     def _prepare(self, one: SentChanges) -> bool:
         return super()._prepare(one) and self._upkeep.guard(one.held, one.batch)
 
-    def _apply_apart(self, one: SentChanges) -> Applied | Moved | Rejected | None:
+    def _apply_apart(self, one: SentChanges) -> Applied | PositionMoved | Rejected | None:
         if not self._matcher.evaluates(one.held):
             return None
         with self._sender.doubting([one]):
             return self._matcher.apply(one.held, one.batch)
 
-    def _write(self, batches: Sequence[SentChanges]) -> list[Applied | Moved | Rejected]:
+    def _write(self, batches: Sequence[SentChanges]) -> list[Applied | PositionMoved | Rejected]:
         return self._writer.apply_all(_parcels(batches))
 
     def _taken(self, one: SentChanges, answer: Applied) -> None:
@@ -155,10 +155,10 @@ class ViewPartitions(Partitions[CatalogView, ViewPartition, SentChanges, Applied
         if moved is not None:
             self.lose(held, moved.offset)
 
-    def _probed(self, held: ViewPartition, stored: Stored) -> Moved | None:
+    def _probed(self, held: ViewPartition, stored: Stored) -> PositionMoved | None:
         return self._complete(held) or self._upkeep.give_up(held, stored.next)
 
-    def _complete(self, held: ViewPartition) -> Moved | None:
+    def _complete(self, held: ViewPartition) -> PositionMoved | None:
         """Note in Redis as of when it is complete, and now and then read the end to be reached next; see `as_of`."""
         if (reached := self._marks.reached(held.partition, held.stored, held.as_of)) is not None:
             if (moved := self._writer.complete(*held.place, *reached)) is not None:

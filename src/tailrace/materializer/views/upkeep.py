@@ -41,7 +41,7 @@ from tailrace.store.write.eviction import evicts
 from tailrace.store.write.expiries import Expiries
 from tailrace.store.write.hand_overs import HandOvers, Served
 from tailrace.store.write.tombstones import Tombstones
-from tailrace.store.write.writer import Moved, StoreWriter
+from tailrace.store.write.writer import PositionMoved, StoreWriter
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Upkeep:
         """See `CompactionGuard.blocks`."""
         return self._guard.blocks(partition)
 
-    def hand_over(self, held: ViewPartition) -> Moved | None:
+    def hand_over(self, held: ViewPartition) -> PositionMoved | None:
         """See `HandOver.tend`."""
         before = held.generation
         moved = self._hand_over.tend(held)
@@ -107,7 +107,7 @@ class Upkeep:
             self._counters.handed_over.labels(held.view).inc()
         return moved
 
-    def give_up(self, held: ViewPartition, kept_back: int | None) -> Moved | None:
+    def give_up(self, held: ViewPartition, kept_back: int | None) -> PositionMoved | None:
         """See `HandOver.give_up`."""
         return self._hand_over.give_up(held, kept_back)
 
@@ -129,7 +129,7 @@ class Upkeep:
         """See `Pruner.tend`; `lose` is called for a partition that must be opened again."""
         for held in partitions:
             found = self._pruner.tend(held)
-            if isinstance(found, Moved):
+            if isinstance(found, PositionMoved):
                 lose(held, found.offset)
             else:
                 self._counters.pruned.labels(held.view).inc(found)
@@ -149,24 +149,24 @@ class HandOver:
         self._cursors: dict[Partition, int] = {}
         self._unnamed: dict[Partition, tuple[int, float]] = {}
 
-    def tend(self, held: ViewPartition) -> Moved | None:
-        """Do what is due for a partition. Moved if it must be opened again."""
+    def tend(self, held: ViewPartition) -> PositionMoved | None:
+        """Do what is due for a partition. PositionMoved if it must be opened again."""
         if held.old and held.whole and (moved := self._forget_old(held)) is not None:
             return moved
         if held.generation >= held.entry.generation or held.stored < held.since:
             return None
         result = self._hand_overs.serve(*held.place, held.entry.generation, held.since)
-        if isinstance(result, Moved):
+        if isinstance(result, PositionMoved):
             return result
         if isinstance(result, Served):
             log.info("%s[%d] serves generation %d", *held.partition, held.entry.generation)
             held.generation, held.old = held.entry.generation, True
         return None
 
-    def give_up(self, held: ViewPartition, kept_back: int | None) -> Moved | None:
+    def give_up(self, held: ViewPartition, kept_back: int | None) -> PositionMoved | None:
         """Free the rows of the generation `kept_back` if the catalog has not named it for a while.
 
-        Moved if the partition must be opened again.
+        PositionMoved if the partition must be opened again.
         """
         entry = held.entry
         named = kept_back is None or entry.next is not None or held.generation != entry.generation
@@ -179,20 +179,20 @@ class HandOver:
             self._unnamed[held.partition] = (kept_back, now)
         elif now - since >= self._patience:
             result = self._hand_overs.abandon(*held.place, held.generation, kept_back)
-            if isinstance(result, Moved):
+            if isinstance(result, PositionMoved):
                 return result
             if result:
                 log.warning("%s[%d]: generation %d was given up", *held.partition, kept_back)
             del self._unnamed[held.partition]
         return None
 
-    def _forget_old(self, held: ViewPartition) -> Moved | None:
+    def _forget_old(self, held: ViewPartition) -> PositionMoved | None:
         if not self._added.possible:
             return None
         view, number, _ = held.place
         cursor = self._cursors.pop(held.partition, 0)
         found = self._hand_overs.old_keys(*held.place, held.generation, cursor, _BATCH)
-        if isinstance(found, Moved):
+        if isinstance(found, PositionMoved):
             return found
         if found.vanished:
             # Version 0: any row of this build stands above it, also one that is on its way.
@@ -233,7 +233,7 @@ class Expiry:
             if not held.whole:
                 continue
             found = self._expiries.due(*held.place, int(time.time() * 1000), _BATCH)
-            if isinstance(found, Moved):
+            if isinstance(found, PositionMoved):
                 lose(held, found.offset)
                 continue
             for due in found:
@@ -266,10 +266,10 @@ class Pruner:
         self._finished = finished
         self._passes: dict[Partition, _Pass] = {}
 
-    def tend(self, held: ViewPartition) -> int | Moved:
+    def tend(self, held: ViewPartition) -> int | PositionMoved:
         """Do a step for a partition, if one is due. Returns how many tombstones it has forgotten.
 
-        Moved if the partition must be opened again.
+        PositionMoved if the partition must be opened again.
         """
         if not held.whole:
             return 0
@@ -293,7 +293,7 @@ class Pruner:
                 batch=batch,
                 keys=keys[first : first + _MOST],
             )
-            if isinstance(found, Moved):
+            if isinstance(found, PositionMoved):
                 return found
             if found is None:
                 return dropped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.store.write.writer import Moved, StoreWriter, moved
+from tailrace.store.write.writer import PositionMoved, StoreWriter, moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Expiries:
         self._writer = writer
         self._due = writer.script("due")
 
-    def due(self, view: str, partition: int, lineage: str, now: int, most: int) -> list[Due] | Moved:
+    def due(self, view: str, partition: int, lineage: str, now: int, most: int) -> list[Due] | PositionMoved:
         """Rows whose time, in ms since 1970, has come: those that expired first, `most` of them.
 
-        Moved if the store has no position of the lineage.
+        PositionMoved if the store has no position of the lineage.
         """
         keys = self._writer.keys(view, partition)
         args: list[Any] = [lineage, now, most]

@@ -9,7 +9,7 @@ from typing import Any, cast
 from tailrace.store.connection.scripts import Call
 from tailrace.store.layout.feed_keys import FeedKeys, FeedPlace, feed_keys
 from tailrace.store.layout.packed_events import PackedEvents
-from tailrace.store.write.writer import Moved, Rejected, StoreWriter, moved
+from tailrace.store.write.writer import PositionMoved, Rejected, StoreWriter, moved
 
 # Of a feed that is not ordered, so many events of a partition are remembered by what they are.
 REMEMBERED = 50_000
@@ -99,13 +99,13 @@ class Feeds:
         reached: int,
         packed: PackedEvents,
         tended: Collection[bytes] = (),
-    ) -> Taken | Moved | Rejected:
+    ) -> Taken | PositionMoved | Rejected:
         """Take one batch; see `FeedParcel`."""
         return self.apply_all([FeedParcel(place, begun, expected, reached, packed, tended)])[0]
 
-    def apply_all(self, parcels: Sequence[FeedParcel]) -> list[Taken | Moved | Rejected]:
+    def apply_all(self, parcels: Sequence[FeedParcel]) -> list[Taken | PositionMoved | Rejected]:
         """Take batches in their order, in one round trip per server; each is a step of its own, whatever others do."""
-        found: list[Taken | Moved | Rejected] = []
+        found: list[Taken | PositionMoved | Rejected] = []
         for parcel, result in zip(parcels, self._feed.all([self._input(one) for one in parcels]), strict=True):
             if isinstance(result, Exception):
                 found.append(Rejected(str(result)))

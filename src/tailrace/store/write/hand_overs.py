@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tailrace.store.layout.stored import FIELDS, stored
-from tailrace.store.write.writer import Moved, StoreWriter, moved
+from tailrace.store.write.writer import PositionMoved, StoreWriter, moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,9 @@ class HandOvers:
         self._serve = writer.script("serve")
         self._abandon = writer.script("abandon")
 
-    def serve(self, view: str, partition: int, lineage: str, generation: int, since: int) -> Served | Waiting | Moved:
+    def serve(
+        self, view: str, partition: int, lineage: str, generation: int, since: int
+    ) -> Served | Waiting | PositionMoved:
         """Let a partition that has stored the offset `since` serve a generation from now on."""
         args: list[Any] = [lineage, generation, since]
         result = cast(list[bytes], self._serve(keys=self._writer.keys(view, partition).all, args=args))
@@ -45,8 +47,8 @@ class HandOvers:
             return Served()
         return Waiting() if result[0] == b"waiting" else moved(result[1])
 
-    def abandon(self, view: str, partition: int, lineage: str, generation: int, given_up: int) -> bool | Moved:
-        """Give up the rows kept back for a build; False if there are none, Moved if another generation is served."""
+    def abandon(self, view: str, partition: int, lineage: str, generation: int, given_up: int) -> bool | PositionMoved:
+        """Give up the rows kept back for a build; False if there are none, PositionMoved if another generation is served."""
         keys = self._writer.keys(view, partition)
         names = [keys.position, keys.next_rows, keys.next_gone, keys.next_expiries]
         result = cast(list[bytes], self._abandon(keys=names, args=[lineage, generation, given_up]))
@@ -54,10 +56,10 @@ class HandOvers:
 
     def old_keys(
         self, view: str, partition: int, lineage: str, generation: int, cursor: int, count: int
-    ) -> OldKeys | Moved:
+    ) -> OldKeys | PositionMoved:
         """About `count` keys of earlier builds, from a cursor on; the cursor is 0 again after the last.
 
-        Moved if the store does not serve this generation at the moment at which it is asked, and no keys if it is not
+        PositionMoved if the store does not serve this generation at the moment at which it is asked, and no keys if it is not
         whole: a row that is missing from it then says nothing.
         """
         names = self._writer.keys(view, partition)
@@ -71,7 +73,7 @@ class HandOvers:
             position, *held_rows = cast(list[list[Any]], pipeline.execute())
         found = stored(position, lineage)
         if found.generation != generation:
-            return Moved(found.offset)
+            return PositionMoved(found.offset)
         if not keys:
             return OldKeys([], [], cursor)
         if not found.whole:

@@ -14,7 +14,7 @@ from tailrace.store.layout.keys import QueryNames
 from tailrace.store.layout.message import Event
 from tailrace.store.layout.packed import pack
 from tailrace.store.layout.row import Row, unpack
-from tailrace.store.write.writer import Applied, Moved, Parcel, Rejected, StoreWriter, applied, moved
+from tailrace.store.write.writer import Applied, Parcel, PositionMoved, Rejected, StoreWriter, applied, moved
 
 # A resuming client learns of at most so many keys that have left since.
 MOST_LEFT = 10_000
@@ -74,7 +74,7 @@ class MatchWriter:
 
     def apply(
         self, place: Place, reached: int, changes: Sequence[Change], outcome: Outcome
-    ) -> Matched | Moved | Rejected:
+    ) -> Matched | PositionMoved | Rejected:
         """Apply changes as `StoreWriter.apply` does, and what they mean for queries, in one step.
 
         Without changes, and with `reached` as the offset that is stored, it is about the queries alone.
@@ -96,11 +96,13 @@ class MatchWriter:
         except redis.ResponseError as error:
             return Rejected(str(error))
         found = applied(result)
-        if isinstance(found, Moved):
+        if isinstance(found, PositionMoved):
             return found
         return Matched(found, [query.decode() for query in result[3]], int(result[4]))
 
-    def enlist(self, place: Place, queries: Mapping[str, tuple[bool, int]], now: int) -> dict[str, bool] | Moved:
+    def enlist(
+        self, place: Place, queries: Mapping[str, tuple[bool, int]], now: int
+    ) -> dict[str, bool] | PositionMoved:
         """Begin with queries: id → (has a clock, when its keys expire); True for those that are begun from nothing."""
         names = self.names(place)
         keys = [self.writer.keys(place.view, place.partition).position, names.index]
@@ -114,7 +116,7 @@ class MatchWriter:
             return moved(result[1])
         return {query: found == b"fresh" for query, found in zip(queries, result[1:], strict=True)}
 
-    def settle(self, place: Place, queries: Sequence[str], now: int) -> list[str] | Moved:
+    def settle(self, place: Place, queries: Sequence[str], now: int) -> list[str] | PositionMoved:
         """Say that queries are complete; returns those whose keys are lost."""
         names = self.names(place)
         keys = [self.writer.keys(place.view, place.partition).position, *(names.of(query).query for query in queries)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tailrace.store.layout.row import unpack
-from tailrace.store.write.writer import Moved, StoreWriter, moved
+from tailrace.store.write.writer import PositionMoved, StoreWriter, moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class Tombstones:
         keep: int,
         batch: int | None,
         keys: Sequence[bytes] = (),
-    ) -> Pruned | Moved | None:
+    ) -> Pruned | PositionMoved | None:
         """Move the horizon where it may, and forget those of some keys that stand before where it was.
 
-        `now` is in ms since 1970, `keep` in ms, and `batch` the last that the pipeline has finished. Moved if
+        `now` is in ms since 1970, `keep` in ms, and `batch` the last that the pipeline has finished. PositionMoved if
         the partition does not serve this generation, and None if it is not whole.
         """
         names = self._writer.keys(view, partition)

@@ -33,7 +33,7 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class PositionMoved:
     """Nothing was written: the store holds another offset than believed, or None where it holds no position."""
 
     offset: int | None
@@ -109,13 +109,13 @@ class StoreWriter:
 
     def apply(
         self, view: str, partition: int, lineage: str, expected: int, reached: int, changes: Sequence[Change]
-    ) -> Applied | Moved:
+    ) -> Applied | PositionMoved:
         """Apply changes, at most one per key and generation, that lead from the offset `expected` to `reached`."""
         parcel = Parcel(view, partition, lineage, expected, reached, pack(changes))
         keys, args = self.script_input(parcel)
         return applied(self._apply(keys=keys, args=args))
 
-    def apply_all(self, parcels: Sequence[Parcel]) -> list[Applied | Moved | Rejected]:
+    def apply_all(self, parcels: Sequence[Parcel]) -> list[Applied | PositionMoved | Rejected]:
         """Apply batches in their order, in one round trip per server; each is a step of its own, whatever others do.
 
         Raises Unavailable where the answer to any is not known, or is that Redis can't take it now.
@@ -129,8 +129,8 @@ class StoreWriter:
         about = [parcel.lineage, parcel.expected, parcel.reached, keys.channel(parcel.lineage, b""), len(packed)]
         return keys.all, [*about, *packed.fields, *packed.expiries]
 
-    def complete(self, view: str, partition: int, lineage: str, offset: int, as_of: int) -> Moved | None:
-        """Note that what was written before a time in ms has this offset at most; Moved if it is not stored."""
+    def complete(self, view: str, partition: int, lineage: str, offset: int, as_of: int) -> PositionMoved | None:
+        """Note that what was written before a time in ms has this offset at most; PositionMoved if it is not stored."""
         keys, args = [self.keys(view, partition).position], [lineage, offset, as_of]
         result = cast(list[bytes], self._as_of(keys=keys, args=args))
         return moved(result[1]) if result[0] == b"moved" else None
@@ -215,11 +215,11 @@ def hung_up(error: Unavailable) -> bool:
     return error.code == "AWAY"
 
 
-def applied(result: Sequence[Any]) -> Applied | Moved:
+def applied(result: Sequence[Any]) -> Applied | PositionMoved:
     """What `apply.lua` says."""
     return Applied(int(result[1]), int(result[2])) if result[0] == b"applied" else moved(result[1])
 
 
-def moved(offset: bytes) -> Moved:
+def moved(offset: bytes) -> PositionMoved:
     """What a script says with `moved`."""
-    return Moved(int(offset) if offset != b"" else None)
+    return PositionMoved(int(offset) if offset != b"" else None)
