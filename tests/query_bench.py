@@ -22,7 +22,7 @@ from tailrace.store.layout.keys import QueryNames
 from tailrace.store.layout.message import Message, unpack_message
 from tailrace.store.layout.packed import pack
 from tailrace.store.write.hand_overs import HandOvers, OldKeys, Served
-from tailrace.store.write.match_writer import MatchWriter, Place
+from tailrace.store.write.match_writer import BelievedPartition, MatchWriter
 from tailrace.store.write.writer import Applied, PositionMoved, Rejected, StoreWriter
 
 COLUMNS = (Column("n", "bigint"), Column("s", "string"), Column("t", "timestamp"))
@@ -103,7 +103,7 @@ class QueryBench:
 
     def reopen(self) -> None:
         """Let another instance take the partition over."""
-        self.store.unsettle(Place(*PLACE, self.held.stored, self.held.generation))
+        self.store.unsettle(BelievedPartition(*PLACE, self.held.stored, self.held.generation))
         self.queries = self.evaluating()
 
     def hand_over(self, generation: int) -> None:

@@ -19,7 +19,7 @@ from tailrace.materializer.queries.live_queries import LiveQueries
 from tailrace.materializer.queries.partition_queries import PartitionQueries
 from tailrace.materializer.views.batch import ViewBatch
 from tailrace.materializer.views.partition import ViewPartition
-from tailrace.store.write.match_writer import MatchWriter, Place
+from tailrace.store.write.match_writer import BelievedPartition, MatchWriter
 from tailrace.store.write.writer import Applied, PositionMoved, Rejected, Unavailable
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Matcher:
 
     def opened(self, held: ViewPartition) -> None:
         """A partition was opened: what an earlier owner has left of queries is not to be taken for complete."""
-        self._store.unsettle(Place(held.view, held.number, held.lineage, held.stored, held.generation))
+        self._store.unsettle(BelievedPartition(held.view, held.number, held.lineage, held.stored, held.generation))
 
     def closed(self, partition: Partition) -> None:
         """A partition was closed."""

@@ -25,7 +25,15 @@ from tailrace.materializer.views.batch import ViewBatch
 from tailrace.materializer.views.partition import ViewPartition
 from tailrace.queries import QueryIndex
 from tailrace.store.layout.row import Row
-from tailrace.store.write.match_writer import QUIET, SETTLED, UNSETTLED, Matched, MatchWriter, Outcome, Place
+from tailrace.store.write.match_writer import (
+    QUIET,
+    SETTLED,
+    UNSETTLED,
+    BelievedPartition,
+    Matched,
+    MatchWriter,
+    Outcome,
+)
 from tailrace.store.write.writer import Applied, PositionMoved, Rejected
 
 # How long a query's keys outlive it in the store, in ms: clocks differ, and a refresh need not be written each time.
@@ -132,7 +140,9 @@ class PartitionQueries:
             place = replace(place, offset=reached)
         return total
 
-    def _apply(self, place: Place, changes: Sequence[Change], reached: int) -> Applied | PositionMoved | Rejected:
+    def _apply(
+        self, place: BelievedPartition, changes: Sequence[Change], reached: int
+    ) -> Applied | PositionMoved | Rejected:
         now, events = self._time(), QueryEvents(self._modes)
         served = [change for change in changes if change.generation == self._generation]
         held = self._store.held(place, [change.key for change in served])
@@ -164,7 +174,7 @@ class PartitionQueries:
             self._forget_left(place, now)
         return moved
 
-    def _enlist(self, place: Place, now: int) -> PositionMoved | None:
+    def _enlist(self, place: BelievedPartition, now: int) -> PositionMoved | None:
         taken = list(self._waiting)[:_MOST]
         wanted = {
             query: (self._view.queries[query].predicate.clock, self._view.queries[query].expires + SLACK)
@@ -180,7 +190,7 @@ class PartitionQueries:
             self._enlisted[query] = fresh[query]
         return None
 
-    def _enrol(self, place: Place, now: int) -> PositionMoved | None:
+    def _enrol(self, place: BelievedPartition, now: int) -> PositionMoved | None:
         if self._enrolment is None:
             if not self._enlisted:
                 return None
@@ -201,7 +211,7 @@ class PartitionQueries:
             self._lose(lost)
         return None
 
-    def _clock_events(self, place: Place, now: int) -> PositionMoved | None:
+    def _clock_events(self, place: BelievedPartition, now: int) -> PositionMoved | None:
         due = self._timers.due(now, min(_MOST, max(1, _ENTRIES // max(1, len(self._view.clocks)))))
         if not due:
             return None
@@ -209,7 +219,7 @@ class PartitionQueries:
         of_clock(self._view, self._timers, due, self._store.held(place, [key for key, _ in due]), now, events)
         return self._write(place, events)
 
-    def _write(self, place: Place, events: QueryEvents) -> PositionMoved | None:
+    def _write(self, place: BelievedPartition, events: QueryEvents) -> PositionMoved | None:
         """Write what has happened in queries without a change of rows."""
         if not events.events:
             return None
@@ -220,7 +230,7 @@ class PartitionQueries:
         # What Redis rejects here may be too much at once: everything is looked at again.
         return result if isinstance(result, PositionMoved) else PositionMoved(place.offset)
 
-    def _extend(self, place: Place) -> None:
+    def _extend(self, place: BelievedPartition) -> None:
         taken = list(self._outdated)[:_MOST]
         for query in taken:
             del self._outdated[query]
@@ -228,7 +238,7 @@ class PartitionQueries:
         last = max(self._expires.values())
         self._lose(self._store.extend(place, {query: self._expires[query] for query in taken}, last))
 
-    def _forget_left(self, place: Place, now: int) -> None:
+    def _forget_left(self, place: BelievedPartition, now: int) -> None:
         old, queries = self._recent.note(now, place.offset), list(self._modes)
         if old is not None:
             for first in range(0, len(queries), _MOST):
@@ -262,9 +272,9 @@ class PartitionQueries:
     def _outcome(self, events: QueryEvents) -> Outcome:
         return Outcome(events.events, events.of, self._modes, self._expires)
 
-    def _place(self) -> Place:
+    def _place(self) -> BelievedPartition:
         held = self._held
-        return Place(held.view, held.number, held.lineage, held.stored, self._generation)
+        return BelievedPartition(held.view, held.number, held.lineage, held.stored, self._generation)
 
     def _time(self) -> int:
         """The clock, but never back: what was decided at a time is not decided again at an earlier one."""
@@ -322,7 +332,7 @@ class Enrolment:
         self._index.remove(query)
         del self.queries[query]
 
-    def step(self, store: MatchWriter, place: Place, timers: Timers, now: int, events: QueryEvents) -> None:
+    def step(self, store: MatchWriter, place: BelievedPartition, timers: Timers, now: int, events: QueryEvents) -> None:
         """Look at some more. Write what comes of it to the same place before anything else."""
         if self._cursor is not None:
             following, rows = store.scan_rows(place, self._cursor, self._rows)

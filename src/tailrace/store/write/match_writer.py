@@ -23,7 +23,7 @@ QUIET, UNSETTLED, SETTLED = "quiet", "unsettled", "settled"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BelievedPartition:
     """A partition as it is believed to be stored; nothing is written where it is another."""
 
     view: str
@@ -68,12 +68,12 @@ class MatchWriter:
         self._unsettle = writer.script("unsettle")
         self._forget_left = writer.script("forget_left")
 
-    def names(self, place: Place) -> QueryNames:
+    def names(self, place: BelievedPartition) -> QueryNames:
         """The keys of queries in a partition."""
         return QueryNames(self.writer.prefix, place.view, place.partition)
 
     def apply(
-        self, place: Place, reached: int, changes: Sequence[Change], outcome: Outcome
+        self, place: BelievedPartition, reached: int, changes: Sequence[Change], outcome: Outcome
     ) -> Matched | PositionMoved | Rejected:
         """Apply changes as `StoreWriter.apply` does, and what they mean for queries, in one step.
 
@@ -101,7 +101,7 @@ class MatchWriter:
         return Matched(found, [query.decode() for query in result[3]], int(result[4]))
 
     def enlist(
-        self, place: Place, queries: Mapping[str, tuple[bool, int]], now: int
+        self, place: BelievedPartition, queries: Mapping[str, tuple[bool, int]], now: int
     ) -> dict[str, bool] | PositionMoved:
         """Begin with queries: id → (has a clock, when its keys expire); True for those that are begun from nothing."""
         names = self.names(place)
@@ -116,7 +116,7 @@ class MatchWriter:
             return moved(result[1])
         return {query: found == b"fresh" for query, found in zip(queries, result[1:], strict=True)}
 
-    def settle(self, place: Place, queries: Sequence[str], now: int) -> list[str] | PositionMoved:
+    def settle(self, place: BelievedPartition, queries: Sequence[str], now: int) -> list[str] | PositionMoved:
         """Say that queries are complete; returns those whose keys are lost."""
         names = self.names(place)
         keys = [self.writer.keys(place.view, place.partition).position, *(names.of(query).query for query in queries)]
@@ -124,7 +124,7 @@ class MatchWriter:
         result = cast(list[bytes], self._settle(keys, [*args, *queries]))
         return moved(result[1]) if result[0] == b"moved" else [query.decode() for query in result[1:]]
 
-    def unsettle(self, place: Place) -> None:
+    def unsettle(self, place: BelievedPartition) -> None:
         """Let no query be taken for complete: who opens a partition does not know what was evaluated before."""
         names = self.names(place)
         with self.writer.at(names.index) as client:
@@ -132,7 +132,7 @@ class MatchWriter:
         if found:
             self._unsettle([names.of(query.decode()).query for query in found], [place.offset])
 
-    def delist(self, place: Place, queries: Iterable[str]) -> None:
+    def delist(self, place: BelievedPartition, queries: Iterable[str]) -> None:
         """Forget queries."""
         names = self.names(place)
         with self.writer.at(names.index) as client:
@@ -143,7 +143,7 @@ class MatchWriter:
                 pipeline.srem(cast(str, names.index), query)
             pipeline.execute()
 
-    def extend(self, place: Place, expires: Mapping[str, int], last: int) -> list[str]:
+    def extend(self, place: BelievedPartition, expires: Mapping[str, int], last: int) -> list[str]:
         """Let queries' keys live until a time in ms since 1970; returns those whose keys are lost.
 
         `last` is when the last query of the partition expires.
@@ -160,13 +160,13 @@ class MatchWriter:
             found = pipeline.execute()
         return [query for n, query in enumerate(expires) if not found[3 * n]]
 
-    def forget_left(self, place: Place, queries: Sequence[str], offset: int) -> int:
+    def forget_left(self, place: BelievedPartition, queries: Sequence[str], offset: int) -> int:
         """Forget which keys have left queries up to an offset; returns how many that were."""
         names = self.names(place)
         keys = [name for query in queries for name in (names.of(query).query, names.of(query).left)]
         return int(cast(int, self._forget_left(keys, [offset])))
 
-    def held(self, place: Place, keys: Sequence[bytes]) -> list[Row | None]:
+    def held(self, place: BelievedPartition, keys: Sequence[bytes]) -> list[Row | None]:
         """The row or tombstone of each key; to be believed where what comes of it is written to the same place."""
         if not keys:
             return []
@@ -179,7 +179,7 @@ class MatchWriter:
         found = (tomb if row is None else row for row, tomb in zip(rows, gone, strict=True))
         return [None if data is None else unpack(data) for data in found]
 
-    def scan_rows(self, place: Place, cursor: int, count: int) -> tuple[int, dict[bytes, Row]]:
+    def scan_rows(self, place: BelievedPartition, cursor: int, count: int) -> tuple[int, dict[bytes, Row]]:
         """About `count` rows from a cursor on; the cursor is 0 again after the last."""
         names = self.writer.keys(place.view, place.partition)
         with self.writer.at(names.rows) as client:
@@ -187,7 +187,7 @@ class MatchWriter:
         return int(following), {key: unpack(data) for key, data in rows.items()}
 
     def scan_members(
-        self, place: Place, cursors: Sequence[tuple[str, int]], count: int
+        self, place: BelievedPartition, cursors: Sequence[tuple[str, int]], count: int
     ) -> list[tuple[int, list[bytes]]]:
         """About `count` members of each query from a cursor on."""
         names = self.names(place)
