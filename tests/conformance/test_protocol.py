@@ -14,7 +14,7 @@ from conformance.surfaces import EventSurface, SocketSurface, Surface, any_messa
 from conformance.world import ANEW, VIEW, World, world
 from tailrace.contracts.position import Position
 from tailrace.dev.redis_server import RedisServer
-from tailrace.store.write.tombstones import Tombstones
+from tailrace.store.write.tombstones import StoredTombstones
 
 # At the store's memory of tombstones: each is a second and two batches after the one before.
 LOOKS = count()
@@ -111,7 +111,7 @@ def test_a_position_that_cannot_be_used_gets_reset_and_everything(here: World, f
     if reason == "forgotten":
         here.remove(removed)
         for look in (next(LOOKS), next(LOOKS), next(LOOKS)):
-            Tombstones(store.writer).prune(
+            StoredTombstones(store.writer).prune(
                 VIEW,
                 partition,
                 lineage,

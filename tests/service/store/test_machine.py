@@ -27,7 +27,7 @@ from tailrace.store.layout.keys import partition_keys
 from tailrace.store.layout.row import Row
 from tailrace.store.write.expiries import Expiries
 from tailrace.store.write.hand_overs import HandOvers, Served, Waiting
-from tailrace.store.write.tombstones import Pruned, Tombstones
+from tailrace.store.write.tombstones import Pruned, StoredTombstones
 from tailrace.store.write.writer import Applied, Begun, PositionMoved, StoreWriter
 
 LINEAGES = ("0123abcd", "fedc9876")
@@ -55,7 +55,7 @@ class StoreMachine(RuleBasedStateMachine):
         prefix = f"machine:{next(_numbers)}"
         self.writer = StoreWriter(self.server.url, prefix)
         self.hand_overs, self.expiries = HandOvers(self.writer), Expiries(self.writer)
-        self.tombstones = Tombstones(self.writer)
+        self.tombstones = StoredTombstones(self.writer)
         self.client = redis.Redis.from_url(self.server.url)
         self.keys = partition_keys(prefix, "v", 0)
         self.listener = self.client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Tombstones in the store: none is forgotten too early, and none without a note of it."""
+"""StoredTombstones in the store: none is forgotten too early, and none without a note of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from store_bench import PLACE, Bench
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.write.hand_overs import Served
-from tailrace.store.write.tombstones import Pruned, Tombstones
+from tailrace.store.write.tombstones import Pruned, StoredTombstones
 from tailrace.store.write.writer import Applied, Begun, PositionMoved
 
 KEEP = 1000
@@ -19,7 +19,7 @@ def bench(redis_server: RedisServer, fresh: str) -> Bench:
 
 
 def prune(bench: Bench, now: int, batch: int | None, *keys: bytes) -> Pruned | PositionMoved | None:
-    return Tombstones(bench.writer).prune(*PLACE, generation=1, now=now, keep=KEEP, batch=batch, keys=keys)
+    return StoredTombstones(bench.writer).prune(*PLACE, generation=1, now=now, keep=KEEP, batch=batch, keys=keys)
 
 
 def horizon(bench: Bench, now: int, batch: int | None) -> int:
@@ -69,7 +69,7 @@ def test_a_tombstone_that_was_written_again_behind_the_horizon_stays(bench: Benc
 
 def test_a_partition_that_is_not_whole_or_of_another_build_forgets_nothing(bench: Bench) -> None:
     bench.put((b"a", 1, 5, None), (b"a", 2, 1, None))
-    tombstones = Tombstones(bench.writer)
+    tombstones = StoredTombstones(bench.writer)
     assert tombstones.prune(*PLACE, generation=2, now=0, keep=KEEP, batch=1) == PositionMoved(1)
     assert tombstones.prune("v", 0, "fedc9876", generation=1, now=0, keep=KEEP, batch=1) == PositionMoved(None)
     assert bench.writer.begin(*PLACE, 9, generation=1, anew=True) == Begun(-1, 1)
@@ -84,7 +84,7 @@ def test_after_a_hand_over_or_a_restore_nothing_was_forgotten(bench: Bench) -> N
     assert horizon(bench, KEEP, 3) == 1
     assert bench.hand_overs.serve(*PLACE, 2, -1) == Served()
     assert bench.stored().pruned == -1 and bench.held(bench.keys.gone) == {b"b": (2, 1)}
-    assert Tombstones(bench.writer).prune(*PLACE, generation=2, now=9 * KEEP, keep=KEEP, batch=9) == Pruned(
+    assert StoredTombstones(bench.writer).prune(*PLACE, generation=2, now=9 * KEEP, keep=KEEP, batch=9) == Pruned(
         -1, 10 * KEEP, 0
     ), "the mark is made anew"
     bench.writer.begin(*PLACE, -1, generation=2, anew=True)
@@ -93,7 +93,7 @@ def test_after_a_hand_over_or_a_restore_nothing_was_forgotten(bench: Bench) -> N
 
 def test_a_pass_finds_what_is_before_the_horizon_only(bench: Bench) -> None:
     bench.put(*((b"%d" % n, 1, 1, None) for n in range(2000)))
-    tombstones, found, cursor = Tombstones(bench.writer), set[bytes](), 0
+    tombstones, found, cursor = StoredTombstones(bench.writer), set[bytes](), 0
     while True:
         keys, cursor = tombstones.before("v", 0, 999, cursor, 100)
         assert len(keys) < 1000, "a step is small"

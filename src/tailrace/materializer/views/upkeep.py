@@ -40,7 +40,7 @@ from tailrace.materializer.views.partition import Lose, ViewPartition
 from tailrace.store.write.eviction import evicts
 from tailrace.store.write.expiries import Expiries
 from tailrace.store.write.hand_overs import HandOvers, Served
-from tailrace.store.write.tombstones import Tombstones
+from tailrace.store.write.tombstones import StoredTombstones
 from tailrace.store.write.writer import PositionMoved, StoreWriter
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ Finished = Callable[[str, int], int | None]
 class Upkeep:
     """Hand-over, expiry, pruning, and what guards changelogs against compaction.
 
-    A build that the catalog does not name is given up after `patience` seconds. Tombstones are kept for `tombstones`
+    A build that the catalog does not name is given up after `patience` seconds. StoredTombstones are kept for `tombstones`
     seconds.
     """
 
@@ -89,7 +89,7 @@ class Upkeep:
         self._hand_over = HandOver(HandOvers(writer), self._added, patience=patience)
         self._expiry = Expiry(Expiries(writer), self._added)
         self._guard = CompactionGuard(writer, self._added)
-        self._pruner = Pruner(Tombstones(writer), tombstones, finished)
+        self._pruner = Pruner(StoredTombstones(writer), tombstones, finished)
 
     def guard(self, held: ViewPartition, batch: ViewBatch) -> bool:
         """See `CompactionGuard.guard`."""
@@ -260,7 +260,7 @@ class _Pass:
 class Pruner:
     """Goes over the tombstones of each partition once, in small steps, whenever its horizon has moved."""
 
-    def __init__(self, tombstones: Tombstones, keep: float, finished: Finished) -> None:
+    def __init__(self, tombstones: StoredTombstones, keep: float, finished: Finished) -> None:
         self._tombstones = tombstones
         self._keep = int(keep * 1000)
         self._finished = finished

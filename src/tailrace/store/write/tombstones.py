@@ -1,4 +1,4 @@
-"""Tombstones in the store: kept for a while, so that who comes back learns what is gone, and then forgotten."""
+"""StoredTombstones in the store: kept for a while, so that who comes back learns what is gone, and then forgotten."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.store.write.writer import PositionMoved, StoreWriter, moved
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Tombstones up to the offset `horizon` may be forgotten, -1 where none are; `dropped` were forgotten just now.
+    """StoredTombstones up to the offset `horizon` may be forgotten, -1 where none are; `dropped` were forgotten just now.
 
     The horizon may move again at `moves`, in ms since 1970.
     """
@@ -22,7 +22,7 @@ class Pruned:
     dropped: int
 
 
-class Tombstones:
+class StoredTombstones:
     """Each method is safe to repeat and raises Unavailable when it fails."""
 
     def __init__(self, writer: StoreWriter) -> None:

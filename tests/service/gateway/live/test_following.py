@@ -9,7 +9,7 @@ from gateway_process import GatewayProcess, Store, row
 from running import eventually
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.layout.keys import default_prefix, partition_keys
-from tailrace.store.write.tombstones import Pruned, Tombstones
+from tailrace.store.write.tombstones import Pruned, StoredTombstones
 
 
 def test_a_stream_is_row_ready_and_then_changes(gateway: GatewayProcess, store: Store) -> None:
@@ -216,7 +216,7 @@ def test_a_client_that_comes_back_after_its_tombstone_was_forgotten_gets_reset_a
     store.put("names", "away", 2, None)
     place = ("names", 0, store.catalog.lineage(store.catalog.views["names"]))
     for time, batch in ((0, 0), (1000, 2), (1000, 2)):
-        found = Tombstones(store.writer).prune(
+        found = StoredTombstones(store.writer).prune(
             *place, generation=1, now=time, keep=1000, batch=batch, keys=[b"away", b"here"]
         )
     assert isinstance(found, Pruned) and found.dropped == 1
