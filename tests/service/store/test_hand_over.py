@@ -10,7 +10,7 @@ from store_bench import PLACE, Bench
 from tailrace.contracts.record import Change
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.layout.row import unpack
-from tailrace.store.write.hand_overs import OldKeys, Served, Waiting
+from tailrace.store.write.hand_overs import NotYetServed, OldKeys, Served
 from tailrace.store.write.writer import Applied, Begun, PositionMoved
 
 
@@ -62,7 +62,7 @@ def test_a_partition_is_switched_in_one_step_that_may_be_repeated(bench: Bench) 
 
 def test_nothing_is_switched_before_its_offset_or_for_another_changelog(bench: Bench) -> None:
     bench.put((b"a", 1, 1, b"{}"), (b"a", 2, 1, b"{}"))
-    assert bench.hand_overs.serve(*PLACE, 2, bench.offset + 1) == Waiting()
+    assert bench.hand_overs.serve(*PLACE, 2, bench.offset + 1) == NotYetServed()
     assert bench.hand_overs.serve("v", 0, "fedc9876", 2, -1) == PositionMoved(None)
     assert bench.hand_overs.serve(*PLACE, 1, -1) == Served()
     assert bench.held(bench.keys.rows) == {b"a": (1, 1)} and bench.stored().generation == 1
@@ -87,7 +87,7 @@ def test_a_build_without_rows_in_a_partition_empties_it(bench: Bench) -> None:
 def test_the_next_hand_over_waits_until_old_keys_are_forgotten(bench: Bench) -> None:
     bench.put((b"a", 1, 1, b"{}"))
     assert bench.hand_overs.serve(*PLACE, 2, -1) == Served()
-    assert bench.hand_overs.serve(*PLACE, 3, -1) == Waiting()
+    assert bench.hand_overs.serve(*PLACE, 3, -1) == NotYetServed()
     bench.hand_overs.forget("v", 0, [b"a"])
     assert bench.hand_overs.serve(*PLACE, 3, -1) == Served()
 

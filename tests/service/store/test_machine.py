@@ -26,7 +26,7 @@ from tailrace.dev.redis_server import RedisServer
 from tailrace.store.layout.keys import partition_keys
 from tailrace.store.layout.row import Row
 from tailrace.store.write.expiries import Expiries
-from tailrace.store.write.hand_overs import HandOvers, Served, Waiting
+from tailrace.store.write.hand_overs import HandOvers, NotYetServed, Served
 from tailrace.store.write.tombstones import Pruned, StoredTombstones
 from tailrace.store.write.writer import Applied, Begun, PositionMoved, StoreWriter
 
@@ -115,7 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
         since = self.model.offset + late
         found = self.hand_overs.serve("v", 0, lineage, generation, since)
         expected = self.model.serve(lineage, generation, since)
-        named = {"served": Served(), "waiting": Waiting()}
+        named = {"served": Served(), "waiting": NotYetServed()}
         assert found == (named[expected] if isinstance(expected, str) else PositionMoved(expected))
 
     @precondition(lambda self: self.model.old)

@@ -16,7 +16,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class NotYetServed:
     """Nothing was changed: the partition is not as far, or keys of an earlier hand-over are still to be forgotten."""
 
 
@@ -39,13 +39,13 @@ class HandOvers:
 
     def serve(
         self, view: str, partition: int, lineage: str, generation: int, since: int
-    ) -> Served | Waiting | PositionMoved:
+    ) -> Served | NotYetServed | PositionMoved:
         """Let a partition that has stored the offset `since` serve a generation from now on."""
         args: list[Any] = [lineage, generation, since]
         result = cast(list[bytes], self._serve(keys=self._writer.keys(view, partition).all, args=args))
         if result[0] == b"served":
             return Served()
-        return Waiting() if result[0] == b"waiting" else moved(result[1])
+        return NotYetServed() if result[0] == b"waiting" else moved(result[1])
 
     def abandon(self, view: str, partition: int, lineage: str, generation: int, given_up: int) -> bool | PositionMoved:
         """Give up the rows kept back for a build; False if there are none, PositionMoved if another generation is served."""
