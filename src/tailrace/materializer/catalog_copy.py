@@ -1,4 +1,4 @@
-"""The catalog in Redis: a copy of the catalog topic, put back whenever Redis has lost it."""
+"""The copy of the catalog topic in Redis. It is written again whenever Redis has lost it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ log = logging.getLogger(__name__)
 
 
 class CatalogCopy:
-    """Follows the catalog topic; holds its newest records and copies them to the store.
+    """Follows the catalog topic, holds its newest records, and copies them to the store.
 
-    What can't be read of a catalog stays what it was, also in the store; `problem` says so.
+    If a part of a new catalog can't be read, the part before it stays, also in the store; `problem` says so.
     """
 
     def __init__(self, reader: CatalogReader, writer: StoreWriter, counters: MaterializerCounters) -> None:
@@ -30,7 +30,7 @@ class CatalogCopy:
         self._readable: bytes | None = None
 
     def follow(self, timeout: float = 0) -> bool:
-        """Take in what has come; True where the catalog itself has changed."""
+        """Take in new records. True if the catalog itself has changed."""
         changed = False
         for key, value in self._reader.poll(timeout):
             if value is None:
@@ -39,7 +39,7 @@ class CatalogCopy:
                 self._records[key] = value
             self._uncopied[key] = value
             if key == APP_RECORD:
-                # Each of them: if the last can't be read, the one before counts.
+                # Read each of several: if the last can't be read, the one before it counts.
                 changed |= self._read(value)
         return changed
 
@@ -61,7 +61,7 @@ class CatalogCopy:
         return True
 
     def _put_back(self) -> None:
-        """Have the store keep what can be read: a gateway that starts reads it there."""
+        """Keep what can be read in the store: gateways that start read it there."""
         if self._readable is not None:
             self._records[APP_RECORD] = self._uncopied[APP_RECORD] = self._readable
         else:
@@ -73,12 +73,12 @@ class CatalogCopy:
         self.problem = self.problem or f"{what}: {why}"
 
     def finished(self, view: str, generation: int) -> int | None:
-        """The last batch of a view's generation that the pipeline has finished; None where it is not known."""
+        """The last batch of a view's generation that the pipeline has finished; None if that is not known."""
         found = self._records.get(PROGRESS_RECORDS + view)
         try:
             progress = Progress.decode(found) if found is not None else None
         except ValueError as error:
-            # It is asked after often: the next one replaces it, and this one is told once.
+            # This is called often, and the next record replaces this one: it is logged once.
             log.error("the progress of view %s can't be read, and is passed over: %s", view, error)
             self._counters.set_aside.labels("progress").inc()
             del self._records[PROGRESS_RECORDS + view]
@@ -86,12 +86,12 @@ class CatalogCopy:
         return progress.batch if progress is not None and progress.generation == generation else None
 
     def copy(self) -> None:
-        """Bring the store up to date; raises Unavailable and goes on from there at the next call."""
+        """Bring the store up to date. If it raises Unavailable, the next call goes on from there."""
         while self._uncopied:
             key = next(iter(self._uncopied))
             self._writer.put_catalog(key, self._uncopied[key])
             del self._uncopied[key]
 
     def copy_again(self) -> None:
-        """Have every record copied once more: the store has lost them."""
+        """Copy every record once more: the store has lost them."""
         self._uncopied = {**self._records}

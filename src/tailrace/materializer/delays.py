@@ -17,15 +17,15 @@ from tailrace.contracts.record import Change
 from tailrace.store.layout.packed import Packed
 from tailrace.store.layout.packed_events import PackedEvents
 
-# The last minute is so many slots of so many seconds, and the one that has begun.
+# The last minute is this many slots of this many seconds, and the slot that has begun.
 _SLOTS = 12
 _SLOT = 5
-# Of the changes of a batch, so many are looked at, and so many of the last ones for the highest timestamp.
+# How many changes of a batch are looked at, and how many of the last ones for the highest timestamp.
 _MOST = 16
 _LAST = 16
 # What stands before the JSON of a packed row is shorter: four numbers of 64 bits, as text.
 _HEAD = 84
-# A source timestamp so many ms ahead of the clock is wrong, and not one that the store has reached.
+# A source timestamp this many ms ahead of the clock is wrong: the store has not reached it.
 _AHEAD = 5_000
 
 Item = TypeVar("Item")
@@ -38,7 +38,7 @@ class Minute:
         self._slots: deque[tuple[int, Counter[int], list[int]]] = deque()
 
     def add(self, delays: Iterable[int], rows: int, now: float) -> None:
-        """Count rows that came at a time in seconds; `delays`, in ms, are those of some of them, evenly chosen."""
+        """Count rows that came at `now`, in seconds. `delays`, in ms, are those of some of them, evenly chosen."""
         found = [max(0, delay) for delay in delays]
         if not found:
             return
@@ -83,7 +83,7 @@ class Delays:
         self._views: dict[str, _Held] = {}
 
     def stored(self, place: tuple[str, str, int], times: Times, *, live: bool) -> None:
-        """A batch is in the store; `place` is its view, lineage and generation.
+        """Note that a batch is in the store; `place` is its view, lineage and generation.
 
         `live` says that its records were written after the partition was opened: a restore is no delay.
         """
@@ -104,7 +104,7 @@ class Delays:
                 held.minute.add(known, times.rows * len(known) // max(1, len(times.spread)), now)
 
     def reports(self, behind: Mapping[str, float | None]) -> dict[str, Report]:
-        """What there is to say of each view; those in `behind` are read here: see `Report`."""
+        """The report of each view. This materializer reads the views in `behind`: see `Report`."""
         now = self._clock()
         at = int(now * 1000)
         with self._lock:
@@ -116,7 +116,7 @@ class Delays:
             }
 
     def know(self, view: str, lineage: str, generation: int) -> None:
-        """A partition of a view was opened: it is reported on from then on, also while nothing comes."""
+        """Report on a view from now on, also while no records come: a partition of it was opened."""
         with self._lock:
             if view not in self._views or self._views[view].lineage != lineage:
                 self._views[view] = _Held(lineage, generation)
@@ -124,9 +124,9 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Source timestamps of a batch, in ms: of changes from all over it, and of the last ones beside these.
+    """Source timestamps of a batch, in ms: `spread` of changes from all over it, `last` of the last ones.
 
-    `rows` is how many changes there are in all.
+    `rows` is the number of changes in the batch.
     """
 
     spread: Sequence[int]
@@ -135,7 +135,7 @@ class Times:
 
 
 def times_of(packed: Packed, added: Sequence[Change], *, live: bool) -> Times:
-    """The times of changes; those that a materializer has added have none. Only a live batch is spread."""
+    """The times of changes. Those that a materializer has added have none. `spread` is for live batches only."""
     own = {change.offset for change in added}
     count = len(packed)
     last = _times(packed.fields[2 * max(0, count - _LAST) + 1 :: 2], own)
@@ -148,7 +148,7 @@ def times_of(packed: Packed, added: Sequence[Change], *, live: bool) -> Times:
 
 
 def times_of_events(packed: PackedEvents, *, live: bool) -> Times:
-    """The times of events; if there are many, of the last one of some clients. Only a live batch is spread."""
+    """The times of events; if there are many, of the last one of some clients. `spread` is for live batches only."""
     step = 1 if packed.ordered else 2
     clients = list(packed.clients.values())
     last = _times(held[-step] for held in clients[-_LAST:])
@@ -160,12 +160,12 @@ def times_of_events(packed: PackedEvents, *, live: bool) -> Times:
 
 
 def _spread(items: Sequence[Item]) -> list[Item]:
-    """So many items at most, from all over, the last one among them."""
+    """At most `_MOST` items, from all over, the last one among them."""
     step = -(-len(items) // _MOST) or 1
     return list(items[::-step])
 
 
 def _times(rows: Iterable[bytes], without: set[int] | None = None) -> list[int]:
-    """The timestamps of packed rows, without those at some offsets."""
+    """The timestamps of packed rows, except those at the offsets `without`."""
     heads = [row[:_HEAD].split(b" ", 4) for row in rows]
     return [int(head[3]) for head in heads if not without or int(head[2]) not in without]

@@ -109,8 +109,8 @@ Answer = TypeVar("Answer")
 class Partitions(ABC, Generic[Entry, Open, Batch, Answer]):
     """The partitions of one kind that the group has assigned to this instance.
 
-    Redis answers a batch with `Answer`, PositionMoved or Rejected. Methods raise Unavailable for an outage; call `close_all`
-    then. A subclass says what is in the catalog, how a partition begins, and what its batches are.
+    Redis answers a batch with `Answer`, PositionMoved or Rejected. Methods raise Unavailable for an outage: call
+    `close_all` then. A subclass says what is in the catalog, how a partition begins, and what its batches are.
     """
 
     def __init__(self, services: Services) -> None:
@@ -185,7 +185,7 @@ class Partitions(ABC, Generic[Entry, Open, Batch, Answer]):
         """Do what is due for a partition at any time."""
 
     def _probed(self, held: Open, stored: Stored) -> PositionMoved | None:
-        """Redis holds what was believed. Do what is due now and then; PositionMoved if the partition must be opened again."""
+        """Do what is due now and then, if Redis holds what was believed. PositionMoved if it must be opened again."""
 
     def _after_probe(self) -> None:
         """Do what is due for all partitions now and then."""

@@ -37,7 +37,7 @@ class WaitTimes:
         self._since: dict[Partition, float] = {}
 
     def seen(self, partition: Partition, stored: int, end: int, now: float) -> None:
-        """A changelog has this end at a time in seconds, and the store has it up to the offset `stored`."""
+        """Note the end of a changelog at the time `now`, in seconds; the store has it up to the offset `stored`."""
         found = self._ends.get(partition)
         if stored >= end - 1:
             self._since[partition], self._ends[partition] = now, (end, now)
@@ -47,7 +47,7 @@ class WaitTimes:
             self._ends[partition] = (end, now)
 
     def seconds(self, partition: Partition, now: float) -> float | None:
-        """How old the oldest record may be that the store lacks; None if that is not known."""
+        """The greatest possible age of the oldest record that the store lacks; None if that is not known."""
         since = self._since.get(partition)
         if since is None:
             return None
@@ -61,7 +61,7 @@ class WaitTimes:
 
 
 class Reporter:
-    """The reports of one instance."""
+    """Writes the reports of one instance."""
 
     def __init__(self, writer: StoreWriter) -> None:
         self.delays = Delays()
@@ -76,7 +76,7 @@ class Reporter:
         self._waits.seen(partition, stored, end, time.monotonic())
 
     def tend(self, partitions: Iterable[OpenPartition[Any]]) -> None:
-        """Say how fresh the views are that have these open partitions, if it is time; never raises Unavailable."""
+        """If it is time, report on the views and feeds of these open partitions. Never raises Unavailable."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -92,12 +92,12 @@ class Reporter:
         try:
             self._reports.put(self._instance, self._said, int(time.time() * 1000))
         except Unavailable as error:
-            # In a cluster the report may be on another server than the rows: these need not wait for it.
+            # In a cluster, reports and rows may be on different servers: rows need not wait for reports.
             log.debug("freshness was not reported: %s", error)
             self._due = now + _RETRY_AFTER
 
     def degraded(self) -> list[dict[str, str]]:
-        """Which views may be stale because of this instance, and why; any thread may ask."""
+        """Which views may be stale because of this instance, and why. Any thread may call it."""
         now = int(time.time() * 1000)
         return [
             {"view": view, "reason": reason}

@@ -29,7 +29,7 @@ from tailrace.store.write.writer import StoreWriter
 log = logging.getLogger(__name__)
 
 _NEW_OBJECTS = 500_000
-# For how long, in seconds, one thread computes while another waits: what is to be sent to Redis must not wait until the
+# How long, in seconds, one thread computes while another waits. The thread that sends to Redis must not wait until the
 # next batch is ready.
 _TURN = 0.0005
 
@@ -78,10 +78,10 @@ def run(app: str, settings: Settings) -> int:
 
 
 def collect_seldom() -> None:
-    """Look for cycles among objects after so many new ones that a poll does not reach it.
+    """Let Python look for cycles among objects only after more new objects than a poll makes.
 
     Every record makes some objects that live as long as its poll, and none of them are in cycles. With Python's
-    default they are looked through again and again, which took half of the process's time.
+    default, looking through them took half of the process's time.
     """
     gc.collect()
     gc.freeze()

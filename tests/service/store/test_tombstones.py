@@ -1,4 +1,4 @@
-"""StoredTombstones in the store: none is forgotten too early, and none without a note of it."""
+"""Tombstones in the store: none is forgotten too early, and none without a note of it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Changelogs of feeds: every event counts, and only for clients that listen."""
+"""Changelogs of feeds: every event counts, for clients that listen."""

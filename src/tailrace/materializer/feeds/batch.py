@@ -1,4 +1,4 @@
-"""Batches of events: the records of one partition of a feed from one poll. Every event counts: nothing is conflated."""
+"""Batches of events: the records of one partition of a feed, from one poll. Nothing is conflated."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from tailrace.contracts.record import NotAChange
 from tailrace.materializer.records import RawRecord
 from tailrace.store.layout.packed_events import PackedEvents
 
-# Of as many digits every number is below 2^63.
+# Every number with this many digits is below 2^63.
 _DIGITS = 18
 _ZERO = ord("0")
 
 
 @dataclass(slots=True)
 class FeedBatch:
-    """Events that are above the marks, and the offset that the batch leads to; `refused` are records that are none."""
+    """Events that are above the marks, and the offset that the batch leads to.
+
+    `refused` are records that are no events: the offset of each, and the reason.
+    """
 
     packed: PackedEvents
     reached: int
@@ -29,19 +32,19 @@ class FeedBatch:
 def gather(
     records: Iterable[RawRecord], stored: int, marks: dict[bytes, int], *, ordered: bool, most: int, largest: int
 ) -> list[FeedBatch]:
-    """The events of records in offset order; those at or below the stored offset are already in the store.
+    """Make batches of records that come in offset order. Records up to the offset `stored` are skipped.
 
-    `marks` are those that the store holds when the first batch comes to it, and are moved on to what it holds after the
-    last one. An event that is not above the mark of its source is a replay and left out. A batch is of at most `most`
-    records and `largest` bytes of values, or of one record.
+    `marks` are those of the store before the first batch; they are moved to those after the last one. An event that is
+    not above the mark of its source is a replay and left out. A batch has at most `most` records and `largest` bytes of
+    values, or one record.
 
-    This is the hot loop of the process. Headers as the pipeline writes them are read where they stand; whatever looks
-    otherwise goes through `decode_event`, with the same result.
+    This is the hot loop of the process. It reads headers in place if they look as the pipeline writes them. Others go
+    through `decode_event`, with the same result.
     """
     batch = FeedBatch(PackedEvents(ordered), stored)
     batches = [batch]
     clients, moved, count, new, size = batch.packed.clients, batch.packed.marks, 0, 0, 0
-    # Header s and header p → source, as far as both were seen to be right.
+    # Header s and header p → source, for pairs that `decode_event` has accepted.
     sources: dict[tuple[Any, Any], bytes] = {}
     generation: bytes | None = None
     headers: Any

@@ -1,9 +1,10 @@
-"""Where a partition of a feed begins that the store has no position of, decided without I/O.
+"""Where to begin with a partition of a feed if the store has no position of it. Does no I/O.
 
     first …… start …… since ……………… end
               │         │
-              │         └ after it events are kept: those of the hold time, for who was connected when Redis was lost
-              └ from here on records are read, so that a replay among the kept ones is known
+              │         └ events after it are kept: those of the hold time, for clients that were connected when Redis
+              │           was lost
+              └ records are read from here on, so that replays among the kept events are recognized
 
 A feed that always keeps its events begins with the first one that the changelog still has.
 """
@@ -13,14 +14,14 @@ from __future__ import annotations
 from tailrace.contracts.catalog import CatalogFeed
 from tailrace.store.write.feeds import REMEMBERED, Beginning
 
-# So many records before the kept ones are read for their marks. A replay repeats the open batch of the pipeline.
+# This many records before the kept ones are read for their marks. A replay repeats the open batch of the pipeline.
 _MARKED = 10_000
 
 
 def beginning(feed: CatalogFeed, first: int, end: int, held: int, grace: float) -> Beginning:
-    """Where to begin: `first` and `end` are those of the changelog, `held` is the first offset of the hold time.
+    """Where to begin in a changelog from `first` to `end`; `held` is the first offset of the hold time.
 
-    Listeners get `grace` seconds to register again where there is something to be had.
+    If any events are kept, listeners get `grace` seconds to register again.
     """
     if feed.retain == "always":
         return Beginning(first, first, first - 1, end - 1)

@@ -1,4 +1,4 @@
-"""Live queries: the distinct queries that the streams of an app have now, and which rows they match.
+"""The distinct queries that the streams of an app have now, and the rows that they match.
 
 Streams with the same predicate over the same view share one query; it lives as long as its last stream.
 """
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class LiveQuery:
-    """A query, its streams and spellings; `expires` is the latest time, in ms since 1970, at which one may end."""
+    """A query, its streams, and its spellings. `expires` is when the last of these expires, in ms since 1970."""
 
     predicate: Predicate
     streams: set[str] = field(default_factory=set)
@@ -44,11 +44,11 @@ class ViewQueries:
         self._parsed: dict[str, Predicate] = {}
 
     def row(self, value: bytes) -> Mapping[str, Any]:
-        """A row as queries look at it; nothing is known of one that is no JSON object."""
+        """A row, decoded for queries; empty if it is no JSON object."""
         return self._decode(value) or {}
 
     def add(self, text: str, stream: Stream) -> str:
-        """Give a stream its query; returns the query's digest. Raises QueryError for a text that is none."""
+        """Give a stream its query. Returns the query's digest; raises QueryError if the text is no query."""
         predicate = self._parsed.get(text)
         if predicate is None:
             predicate = parse(text, self.columns)
@@ -64,7 +64,7 @@ class ViewQueries:
         return predicate.digest
 
     def remove(self, digest: str, stream: str) -> None:
-        """Take a stream away from its query; the query ends with the last."""
+        """Take a stream away from its query. The query ends with its last stream."""
         query = self.queries[digest]
         query.streams.discard(stream)
         if not query.streams:
@@ -81,10 +81,10 @@ class ViewQueries:
 
 
 class LiveQueries:
-    """All streams of an app, and the queries that come of them.
+    """All streams of an app, and their queries.
 
-    `unusable` are streams whose query can't be used, with the reason. `failed` is called for a query that fails in a
-    way nobody foresaw: it is logged, and the others go on.
+    `unusable` are the streams whose query can't be used, with the reason. If a query fails in a way nobody foresaw,
+    `failed` is called, the failure is logged, and the other queries go on.
     """
 
     def __init__(self, failed: Callable[[], None] = lambda: None) -> None:
@@ -97,7 +97,7 @@ class LiveQueries:
         self._expiries: list[tuple[int, str]] = []
 
     def put(self, stream: Stream) -> None:
-        """Take a stream as it is from now on. One whose query can't be used is told, and has none."""
+        """Take a stream as it is from now on. If its query can't be used, it has none, and the log says why."""
         before = self.streams.get(stream.id)
         if before is not None and (before.view, before.query) != (stream.view, stream.query):
             self._release(before)
@@ -121,7 +121,7 @@ class LiveQueries:
                 self.end(stream)
 
     def set_views(self, columns: Mapping[str, Sequence[Column]]) -> None:
-        """Take the views that there are; queries over one whose columns have changed are read anew by them."""
+        """Take the views of an app. If the columns of a view have changed, its queries are parsed again."""
         for view, held in list(self.views.items()):
             if view not in columns or held.columns != tuple(columns[view]):
                 for stream in self.streams.values():
@@ -167,6 +167,6 @@ class LiveQueries:
         try:
             self.views[stream.view].remove(digest, stream.id)
         except Exception:
-            # It has ended for everybody else already: what is left of it in an index belongs to no query.
+            # The query has ended already: what is left of it in an index belongs to no query.
             log.exception("query %s of view %s did not end as it should", digest, stream.view)
             self._failed()

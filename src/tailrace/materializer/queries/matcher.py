@@ -1,7 +1,7 @@
-"""Matching: the materializer follows the commands of an app and evaluates their queries for its partitions.
+"""Follows the commands of an app, and evaluates their queries for the partitions of this materializer.
 
 A partition takes part while it is whole and its view has live queries. Otherwise its batches are applied as if there
-were none: a restore is not slowed, and what is missed is made up for by the enrolment that follows it.
+were no queries. So a restore is not slowed down, and the enrolment after it finds the members.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tailrace.store.write.writer import Applied, PositionMoved, Rejected, Unavai
 log = logging.getLogger(__name__)
 
 
-# For how long, in ms, the queries of a partition rest after they have failed in a way nobody foresaw.
+# How long, in ms, the queries of a partition rest after they have failed in a way nobody foresaw.
 _REST = 10_000
 
 
@@ -34,7 +34,7 @@ def _now() -> int:
 
 
 class Matcher:
-    """Methods that write raise Unavailable when they fail; then the partition is to be closed."""
+    """The queries of all partitions. If a method raises Unavailable, close the partition."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Matcher:
         self._tell()
 
     def follow(self) -> None:
-        """Take in the commands that have come, and the streams that have expired."""
+        """Take in new commands, and end the streams that have expired."""
         for stream, value in self._commands.take():
             try:
                 if value is None:
@@ -78,11 +78,11 @@ class Matcher:
         self._tell()
 
     def due_in(self, longest: float) -> float:
-        """For how many seconds, at most so many, nothing is to be done."""
+        """For how many seconds nothing is due; at most `longest`."""
         return min((queries.due_in(longest) for queries in self._partitions.values()), default=longest)
 
     def opened(self, held: ViewPartition) -> None:
-        """A partition was opened: what an earlier owner has left of queries is not to be taken for complete."""
+        """A partition was opened. What an earlier owner has left of queries must not count as complete."""
         self._store.unsettle(BelievedPartition(held.view, held.number, held.lineage, held.stored, held.generation))
 
     def closed(self, partition: Partition) -> None:
@@ -90,14 +90,14 @@ class Matcher:
         self._partitions.pop(partition, None)
 
     def evaluates(self, held: ViewPartition) -> bool:
-        """Whether queries have begun in a partition: then its batches are applied here."""
+        """Whether queries have begun in a partition. If so, apply its batches here."""
         queries = self._partitions.get(held.partition)
         return queries is not None and queries.active
 
     def apply(self, held: ViewPartition, batch: ViewBatch) -> Applied | PositionMoved | Rejected:
         """Apply a batch, and what it means for the queries of its view, in one step.
 
-        Where queries fail in a way nobody foresaw, the partition is opened again and does without them for a while.
+        If queries fail in a way nobody foresaw, the partition is opened again and does without them for a while.
         """
         try:
             return self._partitions[held.partition].apply(batch)
@@ -107,7 +107,7 @@ class Matcher:
             return self._rest(held)
 
     def tend(self, held: ViewPartition) -> PositionMoved | None:
-        """Do what is due for the queries of a partition; PositionMoved where it must be opened again."""
+        """Do what is due for the queries of a partition. PositionMoved if it must be opened again."""
         queries = self._partitions.get(held.partition)
         if queries is None:
             view = self._live.views.get(held.view)
@@ -126,7 +126,7 @@ class Matcher:
             return self._rest(held)
 
     def _rest(self, held: ViewPartition) -> PositionMoved:
-        """Leave the queries of a partition alone for a while: opened again, it is as if there were none."""
+        """Leave the queries of a partition alone for a while. It is opened again as if it had none."""
         log.exception("%s[%d]: its queries failed; its rows go on without them for a while", *held.partition)
         self._counters.set_aside.labels("queries").inc()
         self._resting[held.partition] = self._clock() + _REST

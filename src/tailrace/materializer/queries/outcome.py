@@ -1,4 +1,4 @@
-"""What changes mean for the queries of a view: decided without I/O."""
+"""What changes mean for the queries of a view. Does no I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.store.layout.row import Row
 
 
 class QueryEvents:
-    """QueryEvents, and which of them are each query's; those of queries that are not `wanted` are left out."""
+    """Events, and by query the numbers of those that happened in it. Queries that are not `wanted` are left out."""
 
     def __init__(self, wanted: Container[str]) -> None:
         self._wanted = wanted
@@ -21,7 +21,7 @@ class QueryEvents:
         self.of: dict[str, list[int]] = {}
 
     def add(self, event: Event, queries: Iterable[str]) -> None:
-        """Add what happened in some queries."""
+        """Add an event of some queries."""
         found = [query for query in queries if query in self._wanted]
         if not found:
             return
@@ -31,19 +31,19 @@ class QueryEvents:
 
 
 def entered(key: bytes, row: Row | Change) -> Event:
-    """A key has this row, which matches."""
+    """The event of a key whose row matches."""
     return Event(ROW, key, row.generation, row.version, row.offset, row.timestamp, row.value)
 
 
 def left(key: bytes, row: Row | Change) -> Event:
-    """A key has this row, or is gone, and does not match; what it holds is not for who asked."""
+    """The event of a key that is gone, or whose row does not match. The row itself is not in it."""
     return Event(GONE, key, row.generation, row.version, row.offset, row.timestamp, None)
 
 
 def accepted(changes: Sequence[Change], held: Sequence[Row | None]) -> list[tuple[Change, Row | None]]:
-    """The changes that are newer than what the store holds of their keys, with that, in the order of offsets.
+    """The changes that are newer than what the store holds, each with what it holds, in the order of offsets.
 
-    In this order, who has had an event has had all with lower offsets.
+    In this order, a client that has had an event has had all events with lower offsets.
     """
     found = [(change, row) for change, row in zip(changes, held, strict=True) if row is None or change.rank > row.rank]
     return sorted(found, key=lambda pair: pair[0].offset)
@@ -52,7 +52,7 @@ def accepted(changes: Sequence[Change], held: Sequence[Row | None]) -> list[tupl
 def of_changes(
     view: ViewQueries, timers: Timers, changes: Sequence[tuple[Change, Row | None]], now: int, events: QueryEvents
 ) -> None:
-    """Changes with what their keys held before: which queries they enter, change in or leave."""
+    """Add which queries keys enter, change in or leave; `changes` come with what their keys held before."""
     clocks = len(view.clocks) > 0
     for change, held in changes:
         was: set[str] = set()
@@ -74,7 +74,7 @@ def of_clock(
     now: int,
     events: QueryEvents,
 ) -> None:
-    """Keys whose time has come, and what they hold: which queries they enter or leave without a change."""
+    """Add which queries keys enter or leave without a change, because their time has come."""
     for (key, time), found in zip(due, held, strict=True):
         if found is None or found.value is None:
             continue
@@ -88,7 +88,7 @@ def of_clock(
 def of_scan(
     view: ViewQueries, index: QueryIndex, timers: Timers, rows: Mapping[bytes, Row], now: int, events: QueryEvents
 ) -> None:
-    """Rows that were there before the queries of an index: which of these they match."""
+    """Add which queries of an index match rows that were there before them."""
     for key, found in rows.items():
         if found.value is None:
             continue
@@ -108,7 +108,7 @@ def of_members(
     now: int,
     events: QueryEvents,
 ) -> None:
-    """Keys that queries are said to hold: those that do not match leave. `absent` stands for what is not known."""
+    """Add which keys leave queries, of those that are their members now. `absent` stands for unknown rows."""
     rows = {key: view.row(row.value) for key, row in held.items() if row is not None and row.value is not None}
     for query, keys in members.items():
         live = view.queries.get(query)
@@ -119,7 +119,7 @@ def of_members(
 
 
 def _before(timers: Timers, key: bytes, now: int) -> int:
-    """The last time at which a key's membership was decided: before its timer, even where that is overdue."""
+    """The last time at which a key's membership was decided: before its timer, even if that is overdue."""
     time = timers.get(key)
     return now if time is None else min(now, time - 1)
 

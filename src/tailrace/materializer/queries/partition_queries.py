@@ -36,16 +36,16 @@ from tailrace.store.write.match_writer import (
 )
 from tailrace.store.write.writer import Applied, PositionMoved, Rejected
 
-# How long a query's keys outlive it in the store, in ms: clocks differ, and a refresh need not be written each time.
+# How long a query's keys outlive it in the store, in ms: clocks differ, and not every refresh needs to be written.
 SLACK = 60_000
 # How long a key that has left is remembered, in ms.
 REMEMBERED = 3_600_000
-# A store that loses a query's keys at once, because its clock is far ahead, is not asked without a pause.
+# If a store loses a query's keys at once, because its clock is far ahead, it is asked again after this pause, in ms.
 _PAUSE = 1000
 _MOST = 500
 # How often, in ms, it is noted which offset is stored.
 _NOTE_EVERY = 10_000
-# Redis serves nobody else while it takes in what rows mean for queries: at most so many entries at once, or about.
+# Redis serves nobody else while it takes in what rows mean for queries: this is about how many entries it gets at once.
 _ENTRIES = 20_000
 # What one step of an enrolment looks at: about this many rows times queries, and at most this many rows and queries.
 _LOOKS = 50_000
@@ -54,7 +54,7 @@ _QUERIES = 50
 
 
 class PartitionQueries:
-    """Evaluates queries for a partition that is whole. Where a method raises Unavailable, drop all of it."""
+    """Evaluates queries for a partition that is whole. If a method raises Unavailable, drop the whole object."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class PartitionQueries:
         self._enlisted: dict[str, bool] = {}
         self._enrolment: Enrolment | None = None
         self._timers = Timers()
-        # How many queries a change has to do with: as many as there are, until it is known.
+        # How many queries one change concerns. Until that is known: all of them.
         self._fan_out = float(len(self._view.queries))
         self._recent = RecentOffsets(REMEMBERED)
 
@@ -100,7 +100,7 @@ class PartitionQueries:
         return bool(self._modes)
 
     def due_in(self, longest: float) -> float:
-        """For how many seconds, at most so many, nothing is to be done."""
+        """For how many seconds nothing is due; at most `longest`."""
         if self._ended or self._outdated or self._enlisted or self._enrolment is not None:
             return 0.0
         times = [self._timers.next(), self._enlist_at if self._waiting else None]
@@ -108,7 +108,7 @@ class PartitionQueries:
         return longest if first is None else min(longest, max(0.0, (first - self._clock()) / 1000))
 
     def take(self, view: ViewQueries) -> None:
-        """Take queries that were read anew by other columns: each begins from nothing."""
+        """Take queries that were parsed again for other columns: each begins from nothing."""
         if view is not self._view:
             self._ended.update(dict.fromkeys(self._modes))
             self._view = view
@@ -128,7 +128,7 @@ class PartitionQueries:
             self._outdated[query] = None
 
     def apply(self, batch: ViewBatch) -> Applied | PositionMoved | Rejected:
-        """Apply a batch, and what it means for the queries, in one step, or in several where it means very much."""
+        """Apply a batch and what it means for the queries in one step, or in several if it means very much."""
         self._notice_hand_over()
         place, total = self._place(), Applied(0)
         most = max(1, int(self._entries / max(self._fan_out, 0.01)))
@@ -155,7 +155,7 @@ class PartitionQueries:
         return result.applied
 
     def tend(self) -> PositionMoved | None:
-        """Do what is due, a bounded amount; PositionMoved where the partition must be opened again."""
+        """Do a bounded amount of what is due. PositionMoved if the partition must be opened again."""
         self._notice_hand_over()
         place, now = self._place(), self._time()
         moved = self._clock_events(place, now)
@@ -220,14 +220,14 @@ class PartitionQueries:
         return self._write(place, events)
 
     def _write(self, place: BelievedPartition, events: QueryEvents) -> PositionMoved | None:
-        """Write what has happened in queries without a change of rows."""
+        """Write what happened in queries without a change of rows."""
         if not events.events:
             return None
         result = self._store.apply(place, place.offset, (), self._outcome(events))
         if isinstance(result, Matched):
             self._note(result)
             return None
-        # What Redis rejects here may be too much at once: everything is looked at again.
+        # If Redis rejects it, it may be too much at once: look at everything again.
         return result if isinstance(result, PositionMoved) else PositionMoved(place.offset)
 
     def _extend(self, place: BelievedPartition) -> None:
@@ -277,13 +277,13 @@ class PartitionQueries:
         return BelievedPartition(held.view, held.number, held.lineage, held.stored, self._generation)
 
     def _time(self) -> int:
-        """The clock, but never back: what was decided at a time is not decided again at an earlier one."""
+        """The clock, except that it never goes back: nothing is decided for an earlier time than before."""
         self._now = max(self._now, self._clock())
         return self._now
 
 
 class RecentOffsets:
-    """Notes an offset every ten seconds, for as long as something is remembered; times are in ms since 1970."""
+    """Which offset was stored when, every ten seconds, for `remembered` ms. Times are in ms since 1970."""
 
     def __init__(self, remembered: int) -> None:
         self._remembered = remembered
@@ -291,7 +291,7 @@ class RecentOffsets:
         self._next = 0
 
     def note(self, now: int, offset: int) -> int | None:
-        """Note what is stored now; the offset up to which all is too old to be remembered, where that has moved."""
+        """Note the offset stored now. Returns up to which offset all is too old to be remembered, if that has moved."""
         if now < self._next:
             return None
         self._next = now + _NOTE_EVERY

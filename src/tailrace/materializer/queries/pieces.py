@@ -1,4 +1,4 @@
-"""Pieces of a batch: where its changes mean very much for queries, it is applied in several steps."""
+"""Pieces of a batch: if its changes mean very much for queries, it is applied in several steps."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tailrace.contracts.record import Change
 
 
 def pieces(changes: Sequence[Change], reached: int, most: int) -> Iterator[tuple[Sequence[Change], int]]:
-    """The changes of a batch, at most so many at a time, in the order of offsets, and the offsets that they lead to.
+    """The changes of a batch, at most `most` at a time, in the order of offsets, with the offsets that they lead to.
 
-    A key whose earlier change was conflated with one in a later piece is behind until that one is applied. Whoever
+    A key whose earlier change was conflated with one in a later piece is behind until that piece is applied. Whoever
     stops in between reads on after the offset of the last piece, and so gets it.
     """
     if len(changes) <= most:

@@ -1,4 +1,4 @@
-"""Timers: which keys are to be looked at again at which time, because a query over them has now()."""
+"""When to look at which keys again, because a query over them has now(). Does no I/O."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import heapq
 
 
 class Timers:
-    """One time per key, in ms since 1970: the first at which any query may say something else of its row."""
+    """One time per key, in ms since 1970: the first at which the answer of any query about its row may change."""
 
     def __init__(self) -> None:
         self._times: dict[bytes, int] = {}
-        # An entry counts only while its key has this very time: one that was overtaken is passed over.
+        # An entry counts only while its key has this very time. Others are skipped.
         self._heap: list[tuple[int, bytes]] = []
 
     def __len__(self) -> int:
@@ -29,7 +29,7 @@ class Timers:
             heapq.heappush(self._heap, (time, key))
 
     def bring_forward(self, key: bytes, time: int) -> None:
-        """Give a key this time where it has none, or a later one."""
+        """Give a key this time if it has none, or a later one."""
         held = self._times.get(key)
         if held is None or time < held:
             self.set(key, time)
@@ -41,7 +41,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: int, most: int) -> list[tuple[bytes, int]]:
-        """At most so many keys whose time has come, with it, the first ones first; they have none from then on."""
+        """At most `most` keys whose time has come, with their times, in order. They have no time from then on."""
         found: list[tuple[bytes, int]] = []
         while len(found) < most and (time := self.next()) is not None and time <= now:
             _, key = heapq.heappop(self._heap)

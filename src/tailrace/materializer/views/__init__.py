@@ -1,1 +1,1 @@
-"""Changelogs of views: batches, expiry, hand-over, and upkeep of partitions."""
+"""Changelogs of views: of each key, the newest change counts."""

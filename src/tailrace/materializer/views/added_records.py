@@ -1,4 +1,4 @@
-"""Records that a materializer adds to changelogs. They come back to it as any other record, with an offset.
+"""Records that a materializer adds to changelogs. It reads them as any other record, with an offset.
 
 A key's last record in the changelog must be the one of highest rank, or compaction keeps a wrong one. The pipeline and
 a materializer write to a changelog without asking each other. So an added record may come to stand behind one of

@@ -1,10 +1,10 @@
-"""As of when a partition of the store is complete, and whether it can be read on from where it is.
+"""As of when a partition of the store is complete, and whether it can go on from where it is. Does no I/O.
 
 Compaction removes a tombstone when it has stood in the changelog for the topic's `delete.retention.ms`, together with
 every record of its key. A store that has a row of the key, and reads on after that, never learns that the key is gone.
-So the end of the changelog is read now and then, and the time at which it was read is noted in the store once the store
-has come that far. A store that was complete longer ago than half of the time that tombstones are kept is restored anew;
-the other half is for reading on. The rest of a restore, too, is read within that time from its beginning.
+So the end of the changelog is read now and then. Once the store has come that far, the time of that reading is noted in
+it. A store that was complete longer ago than half of the time for which tombstones are kept is restored anew; the other
+half is for reading on. A restore, too, must be through within that time.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tailrace.store.layout.stored import Stored
 
 # How often the end of a changelog is read for this, in seconds.
 EVERY = 60.0
-# A partition that is being read is at most this many seconds behind, or it is opened again; where tombstones are kept
-# for hardly any time, nobody could read fast enough.
+# An open partition is not opened again before it is this many seconds behind, however briefly tombstones are kept:
+# otherwise nobody could read fast enough.
 LIVE = 600.0
 
 
@@ -27,12 +27,12 @@ class Marks:
         self._quiet_until = 0
 
     def due(self, partition: Partition, now: int) -> bool:
-        """Whether an end should be read: none was for a while, and Kafka has answered the last time."""
+        """Whether to read an end: none was read for a while, and Kafka answered the last time."""
         found = self._ends.get(partition)
         return now >= self._quiet_until and (found is None or now - found[1] >= EVERY * 1000)
 
     def set(self, partition: Partition, end: int | None, now: int) -> None:
-        """An end that was read at a time, or later; None where Kafka did not answer."""
+        """Note an end that was read at a time, or later; None if Kafka did not answer."""
         if end is None:
             self._quiet_until = now + int(EVERY * 1000)
         else:
@@ -47,15 +47,15 @@ class Marks:
 
 
 def outdated(as_of: int | None, kept: float, now: int, *, floor: float = 0.0) -> bool:
-    """Whether tombstones may be missing for a store that was complete at a time in ms; None where that is not known.
+    """Whether a store that was complete at the time `as_of`, in ms, may lack tombstones. It may if that is unknown.
 
-    `kept` is for how many seconds the changelog keeps tombstones.
+    The changelog keeps tombstones for `kept` seconds.
     """
     return as_of is None or now - as_of > max(kept / 2, floor) * 1000
 
 
 def unusable(stored: Stored, first: int, end: int, kept: float, now: int) -> str:
-    """Why what is stored can't be read on from; empty where it can. `first` and `end` are those of the changelog."""
+    """Why reading can't go on from what is stored; empty if it can. `first` and `end` are those of the changelog."""
     if stored.offset is None or stored.offset == end - 1:
         return ""
     if stored.offset >= end:

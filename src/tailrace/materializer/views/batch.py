@@ -1,4 +1,4 @@
-"""Batches: the records of one partition from one poll, reduced to what the store must see, cut into script calls."""
+"""Batches of changes: the records of one partition of a view, from one poll, reduced to what the store must see."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tailrace.store.layout.packed import Packed
 # Version, whether it is a row, the change as the store holds it, when it expires, its offset.
 _Newest = tuple[int, bool, bytes, int | None, int]
 
-# Of as many digits every number is below 2^63.
+# Every number with this many digits is below 2^63.
 _DIGITS = 18
 _ZERO = ord("0")
 
 
 @dataclass(frozen=True)
 class RefusedRecord:
-    """A record that is no change, or the change to a row that is too long, and why."""
+    """A record that is no change, or a change to a row that is too long, and the reason."""
 
     record: RawRecord
     reason: str
 
     @property
     def offset(self) -> int:
-        """Where it stands in its partition."""
+        """Its offset in the changelog."""
         return self.record[3]
 
 
@@ -35,8 +35,8 @@ class RefusedRecord:
 class ViewBatch:
     """At most one change per key and generation, the one of highest rank, and the offset that the batch leads to.
 
-    Generations are kept apart, because one is served while the next is kept back. `added` are all changes that a
-    materializer has added to the changelog. `offsets` are those of the changes, rising; empty where they do not rise.
+    Generations are kept apart, because one is served while the next is kept back. `added` are the changes that a
+    materializer has added to the changelog. `offsets` are those of the changes if they rise, and empty otherwise.
     `generation` is that of all changes; None if they are of several, or if there are none.
     """
 
@@ -54,10 +54,10 @@ class ViewBatch:
         return self.packed.changes()
 
     def pieces(self, most: int) -> Iterator[ViewBatch]:
-        """The batch in pieces of at most so many changes, where it can be cut: each leads on from the one before.
+        """The batch in pieces of at most `most` changes, if it can be cut. Each leads on from the one before.
 
-        A record that was left out because of a later one is in no piece before that: who has stored a piece and then
-        reads on gets it, or what is newer.
+        A record that was left out because of a later one is in no piece before that one. So whoever has stored a piece
+        and reads on gets it, or a newer one.
         """
         count = len(self.packed)
         if count <= most or self.refused or self.added or not self.offsets:
@@ -72,14 +72,14 @@ class ViewBatch:
 
 
 def conflate(records: Iterable[RawRecord], stored: int) -> ViewBatch:
-    """Reduce records in offset order; those at or below the stored offset are already in the store.
+    """Reduce records that come in offset order. Records up to the offset `stored` are skipped.
 
-    A record that is no change is refused, with the reason; it holds up no other. An empty value is a key that is gone.
-    Where that is because its row is too long, the record is among the refused, too, unless a newer one is there.
-    Of equal ranks the first stays: a replay brings nothing new.
+    A record that is no change is refused, with the reason, and holds up no other. An empty value means that the key is
+    gone. If it is gone because its row is too long, the record is also refused, unless a newer one is there. Of equal
+    ranks the first stays: a replay brings nothing new.
 
-    This is the hot loop of the process. Headers as the pipeline writes them are read where they stand; whatever looks
-    otherwise goes through `decode_change`, with the same result.
+    This is the hot loop of the process. It reads headers in place if they look as the pipeline writes them. Others go
+    through `decode_change`, with the same result.
     """
     generations: dict[bytes, dict[bytes, _Newest]] = {}
     newest: dict[bytes, _Newest] = {}

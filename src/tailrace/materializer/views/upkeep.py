@@ -67,8 +67,8 @@ Finished = Callable[[str, int], int | None]
 class Upkeep:
     """Hand-over, expiry, pruning, and what guards changelogs against compaction.
 
-    A build that the catalog does not name is given up after `patience` seconds. StoredTombstones are kept for `tombstones`
-    seconds.
+    A build that the catalog does not name is given up after `patience` seconds. Tombstones are kept for
+    `tombstones` seconds.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Expiries in the store: which rows are past their time."""
+"""Rows in the store that have expired."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Due:
 
 
 class Expiries:
-    """Raises Unavailable when Redis can't be asked."""
+    """Finds expired rows. Methods raise Unavailable if Redis can't be asked."""
 
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
         self._due = writer.script("due")
 
     def due(self, view: str, partition: int, lineage: str, now: int, most: int) -> list[Due] | PositionMoved:
-        """Rows whose time, in ms since 1970, has come: those that expired first, `most` of them.
+        """At most `most` rows that have expired by the time `now`, in ms since 1970, the earliest first.
 
         PositionMoved if the store has no position of the lineage.
         """

@@ -1,4 +1,4 @@
-"""The materializer's side of feeds in the store: atomic batches of events, and what is dropped when nobody listens."""
+"""Feeds in the store, as the materializer writes them: atomic batches of events, and what is dropped with time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.store.layout.feed_keys import FeedKeys, FeedPlace, feed_keys
 from tailrace.store.layout.packed_events import PackedEvents
 from tailrace.store.write.writer import PositionMoved, Rejected, StoreWriter, moved
 
-# Of a feed that is not ordered, so many events of a partition are remembered by what they are.
+# How many events of a partition are remembered by their identity, for feeds that are not ordered.
 REMEMBERED = 50_000
 
 _LAPSED = 500
@@ -21,8 +21,8 @@ _LAPSED = 500
 class FeedBegun:
     """What the store holds of a partition: up to which offset, and the name of its history.
 
-    It may be read after `wait` seconds. `lost` records are gone from the changelog that the store has never seen.
-    `marks` are, per source, the highest version taken: they move with the offset only.
+    It may be read after `wait` seconds. `lost` is how many records retention has removed before the store had them.
+    `marks` are the highest versions taken, by source. They move with the offset only.
     """
 
     offset: int
@@ -34,7 +34,7 @@ class FeedBegun:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The batch is in the store: `new` of its events were no replays, `kept` of them are there to be read."""
+    """The batch is in the store: `new` of its events were no replays, and `kept` of these were kept for clients."""
 
     new: int
     kept: int
@@ -42,7 +42,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where a partition without a position is to begin.
+    """Where to begin with a partition that has no position.
 
     `start` is the first offset to read, `since` the offset after which events are kept; `first` and `target` are the
     first and the last offset of the changelog. Listeners have `grace` seconds to register before it is read.
@@ -59,8 +59,8 @@ class Beginning:
 class FeedParcel:
     """A batch of one partition that leads from the offset `expected` to `reached`.
 
-    `tended` are those of its clients whose histories are looked at for what is too old, and given more time to expire:
-    to be done now and then while they get events. A history that is new is tended in any case.
+    The histories of the clients in `tended` lose what is too old, and get more time before they expire. Do this now and
+    then while these clients get events. A new history is always tended.
     """
 
     place: FeedPlace
@@ -104,7 +104,7 @@ class Feeds:
         return self.apply_all([FeedParcel(place, begun, expected, reached, packed, tended)])[0]
 
     def apply_all(self, parcels: Sequence[FeedParcel]) -> list[Taken | PositionMoved | Rejected]:
-        """Take batches in their order, in one round trip per server; each is a step of its own, whatever others do."""
+        """Take batches in their order, in one round trip per server. Each is a step of its own, whatever others do."""
         found: list[Taken | PositionMoved | Rejected] = []
         for parcel, result in zip(parcels, self._feed.all([self._input(one) for one in parcels]), strict=True):
             if isinstance(result, Exception):
@@ -137,9 +137,9 @@ class Feeds:
         return names, args
 
     def lapse(self, place: FeedPlace, begun: str) -> int:
-        """Drop registrations that have expired and histories that are too old; returns of how many clients.
+        """Drop some registrations that have expired and histories that are too old. Returns of how many clients.
 
-        Some of them: call it again where it is not 0.
+        If it returns more than 0, there may be more: call it again.
         """
         keys, feed = self._keys(place), place.feed
         found = self._lapsed(keys=[keys.listening, keys.times, keys.recent], args=[_ms(feed.age), _LAPSED])

@@ -1,4 +1,4 @@
-"""Hand-overs in the store: a partition is switched to the next build, and what only earlier ones had is forgotten."""
+"""Hand-overs in the store: switch a partition to the next build, and forget keys that only earlier builds had."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OldKeys:
 
 
 class HandOvers:
-    """Each method is safe to repeat and raises Unavailable when it fails."""
+    """Each method is safe to repeat, and raises Unavailable if it fails."""
 
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
@@ -48,7 +48,7 @@ class HandOvers:
         return NotYetServed() if result[0] == b"waiting" else moved(result[1])
 
     def abandon(self, view: str, partition: int, lineage: str, generation: int, given_up: int) -> bool | PositionMoved:
-        """Give up the rows kept back for a build; False if there are none, PositionMoved if another generation is served."""
+        """Give up the rows kept back for a build. False if none are; PositionMoved if another generation is served."""
         keys = self._writer.keys(view, partition)
         names = [keys.position, keys.next_rows, keys.next_gone, keys.next_expiries]
         result = cast(list[bytes], self._abandon(keys=names, args=[lineage, generation, given_up]))
@@ -57,10 +57,10 @@ class HandOvers:
     def old_keys(
         self, view: str, partition: int, lineage: str, generation: int, cursor: int, count: int
     ) -> OldKeys | PositionMoved:
-        """About `count` keys of earlier builds, from a cursor on; the cursor is 0 again after the last.
+        """About `count` keys of earlier builds, from a cursor on. The cursor is 0 again after the last.
 
-        PositionMoved if the store does not serve this generation at the moment at which it is asked, and no keys if it is not
-        whole: a row that is missing from it then says nothing.
+        PositionMoved if the store does not serve this generation at that moment. No keys if the partition is not
+        whole: a row that is missing then says nothing.
         """
         names = self._writer.keys(view, partition)
         with self._writer.at(names.position) as redis:

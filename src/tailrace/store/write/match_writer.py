@@ -1,4 +1,4 @@
-"""The materializer's side of queries in the store: which keys match them, kept in step with the rows."""
+"""The members of queries in the store, written in step with the rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.store.layout.packed import pack
 from tailrace.store.layout.row import Row, unpack
 from tailrace.store.write.writer import Applied, Parcel, PositionMoved, Rejected, StoreWriter, applied, moved
 
-# A resuming client learns of at most so many keys that have left since.
+# The most keys that are remembered as having left a query, for clients that come back.
 MOST_LEFT = 10_000
 
 QUIET, UNSETTLED, SETTLED = "quiet", "unsettled", "settled"
@@ -24,7 +24,7 @@ QUIET, UNSETTLED, SETTLED = "quiet", "unsettled", "settled"
 
 @dataclass(frozen=True, slots=True)
 class BelievedPartition:
-    """A partition as it is believed to be stored; nothing is written where it is another."""
+    """A partition as it is believed to be stored. If Redis holds another position or generation, nothing is written."""
 
     view: str
     partition: int
@@ -35,9 +35,9 @@ class BelievedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Events, and which of them are each query's: by their numbers, from 1, in the order of their offsets.
+    """What happened in queries: events in the order of their offsets, and by query their numbers, from 1.
 
-    `expires` is when a query's keys do, in ms since 1970.
+    `expires` says when the keys of a query expire, in ms since 1970.
     """
 
     events: Sequence[Event]
@@ -48,7 +48,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """The batch and its outcome are in the store, but for queries whose keys are `lost`; `made` counts messages."""
+    """The batch and its outcome are in the store, except for queries whose keys are `lost`; `made` counts messages."""
 
     applied: Applied
     lost: list[str]
@@ -56,7 +56,7 @@ class Matched:
 
 
 class MatchWriter:
-    """Every method raises Unavailable when it fails."""
+    """Writes changes together with what they mean for queries. Methods raise Unavailable if they fail."""
 
     def __init__(self, writer: StoreWriter, *, most_left: int = MOST_LEFT) -> None:
         self.writer = writer
@@ -77,7 +77,7 @@ class MatchWriter:
     ) -> Matched | PositionMoved | Rejected:
         """Apply changes as `StoreWriter.apply` does, and what they mean for queries, in one step.
 
-        Without changes, and with `reached` as the offset that is stored, it is about the queries alone.
+        To write what happened in queries alone, pass no changes and the stored offset as `reached`.
         """
         names = self.names(place)
         parcel = Parcel(place.view, place.partition, place.lineage, place.offset, reached, pack(changes))
@@ -103,7 +103,7 @@ class MatchWriter:
     def enlist(
         self, place: BelievedPartition, queries: Mapping[str, tuple[bool, int]], now: int
     ) -> dict[str, bool] | PositionMoved:
-        """Begin with queries: id → (has a clock, when its keys expire); True for those that are begun from nothing."""
+        """Begin with queries, id → (has a clock, when its keys expire). True for those that begin from nothing."""
         names = self.names(place)
         keys = [self.writer.keys(place.view, place.partition).position, names.index]
         args: list[Any] = [place.lineage, place.offset, place.generation, now]
@@ -117,7 +117,7 @@ class MatchWriter:
         return {query: found == b"fresh" for query, found in zip(queries, result[1:], strict=True)}
 
     def settle(self, place: BelievedPartition, queries: Sequence[str], now: int) -> list[str] | PositionMoved:
-        """Say that queries are complete; returns those whose keys are lost."""
+        """Say that queries are complete. Returns those whose keys are lost."""
         names = self.names(place)
         keys = [self.writer.keys(place.view, place.partition).position, *(names.of(query).query for query in queries)]
         args: list[Any] = [place.lineage, place.offset, place.generation, names.channel(place.lineage, ""), now]
@@ -125,7 +125,7 @@ class MatchWriter:
         return moved(result[1]) if result[0] == b"moved" else [query.decode() for query in result[1:]]
 
     def unsettle(self, place: BelievedPartition) -> None:
-        """Let no query be taken for complete: who opens a partition does not know what was evaluated before."""
+        """Say that no query is complete: whoever opens a partition does not know what was evaluated before."""
         names = self.names(place)
         with self.writer.at(names.index) as client:
             found = cast(set[bytes], client.smembers(cast(str, names.index)))
@@ -144,7 +144,7 @@ class MatchWriter:
             pipeline.execute()
 
     def extend(self, place: BelievedPartition, expires: Mapping[str, int], last: int) -> list[str]:
-        """Let queries' keys live until a time in ms since 1970; returns those whose keys are lost.
+        """Let the keys of queries live until a time in ms since 1970. Returns the queries whose keys are lost.
 
         `last` is when the last query of the partition expires.
         """
@@ -161,13 +161,13 @@ class MatchWriter:
         return [query for n, query in enumerate(expires) if not found[3 * n]]
 
     def forget_left(self, place: BelievedPartition, queries: Sequence[str], offset: int) -> int:
-        """Forget which keys have left queries up to an offset; returns how many that were."""
+        """Forget which keys have left queries up to an offset. Returns how many."""
         names = self.names(place)
         keys = [name for query in queries for name in (names.of(query).query, names.of(query).left)]
         return int(cast(int, self._forget_left(keys, [offset])))
 
     def held(self, place: BelievedPartition, keys: Sequence[bytes]) -> list[Row | None]:
-        """The row or tombstone of each key; to be believed where what comes of it is written to the same place."""
+        """The row or tombstone of each key. It may be outdated unless a write to the same place succeeds after it."""
         if not keys:
             return []
         names = self.writer.keys(place.view, place.partition)
@@ -180,7 +180,7 @@ class MatchWriter:
         return [None if data is None else unpack(data) for data in found]
 
     def scan_rows(self, place: BelievedPartition, cursor: int, count: int) -> tuple[int, dict[bytes, Row]]:
-        """About `count` rows from a cursor on; the cursor is 0 again after the last."""
+        """About `count` rows from a cursor on. The cursor is 0 again after the last."""
         names = self.writer.keys(place.view, place.partition)
         with self.writer.at(names.rows) as client:
             following, rows = cast(Any, client.hscan(cast(str, names.rows), cursor, count=count))

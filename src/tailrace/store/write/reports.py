@@ -1,7 +1,7 @@
 """Reports of materializers in the store: how fresh each view is; see `tailrace.contracts.freshness`.
 
-One small hash per app. A report is written every few seconds, so one that is old is of a materializer that has ended:
-who reads passes it over (`freshness`), and who writes removes it in the end.
+One small hash per app. A report is written every few seconds, so an old one is of a materializer that has ended.
+Readers skip it (`freshness`), and other materializers remove it in the end.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _KEPT = 24 * 3600 * 1000
 
 
 class Reports:
-    """The materializer's side, and that of `tailrace status`. Every method raises Unavailable when it fails."""
+    """For the materializer and `tailrace status`. Methods raise Unavailable if they fail."""
 
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
         self._key = freshness_key(writer.prefix)
 
     def put(self, instance: str, reports: Mapping[str, Report], now: int) -> None:
-        """Write what an instance says of its views, and remove what others said long before a time in ms."""
+        """Write the reports of an instance, and remove those that are much older than `now`, in ms."""
         if not reports:
             return
         with self._writer.at(self._key.encode()) as redis:

@@ -1,4 +1,4 @@
-"""StoredTombstones in the store: kept for a while, so that who comes back learns what is gone, and then forgotten."""
+"""Tombstones in the store. They are kept for a while, so that clients that come back learn which keys are gone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.store.write.writer import PositionMoved, StoreWriter, moved
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """StoredTombstones up to the offset `horizon` may be forgotten, -1 where none are; `dropped` were forgotten just now.
+    """Tombstones up to the offset `horizon` may be forgotten, none if it is -1. `dropped` is how many just were.
 
     The horizon may move again at `moves`, in ms since 1970.
     """
@@ -23,7 +23,7 @@ class Pruned:
 
 
 class StoredTombstones:
-    """Each method is safe to repeat and raises Unavailable when it fails."""
+    """Forgets tombstones. Each method is safe to repeat, and raises Unavailable if it fails."""
 
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
@@ -41,10 +41,10 @@ class StoredTombstones:
         batch: int | None,
         keys: Sequence[bytes] = (),
     ) -> Pruned | PositionMoved | None:
-        """Move the horizon where it may, and forget those of some keys that stand before where it was.
+        """Move the horizon if it may move, and forget the tombstones of `keys` that stand before the old horizon.
 
-        `now` is in ms since 1970, `keep` in ms, and `batch` the last that the pipeline has finished. PositionMoved if
-        the partition does not serve this generation, and None if it is not whole.
+        `now` is in ms since 1970, `keep` in ms, and `batch` is the last batch that the pipeline has finished.
+        PositionMoved if the partition does not serve this generation, and None if it is not whole.
         """
         names = self._writer.keys(view, partition)
         args: list[Any] = [lineage, generation, now, keep, "" if batch is None else batch, *keys]
@@ -54,7 +54,7 @@ class StoredTombstones:
         return Pruned(*map(int, found[1:])) if found[0] == b"pruned" else None
 
     def before(self, view: str, partition: int, horizon: int, cursor: int, count: int) -> tuple[list[bytes], int]:
-        """Of about `count` keys that are gone, from a cursor on, those up to the horizon; and the next cursor, or 0."""
+        """Of about `count` tombstones from a cursor on, the keys up to the horizon; and the next cursor, or 0."""
         gone = self._writer.keys(view, partition).gone
         with self._writer.at(gone) as client:
             scanned = client.hscan(cast(str, gone), cursor, count=count)

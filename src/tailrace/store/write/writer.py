@@ -1,4 +1,4 @@
-"""The materializer's side of the store: atomic batches and positions."""
+"""Views in the store, as the materializer writes them: atomic batches, positions, and the copy of the catalog."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tailrace.store.layout.stored import FIELDS, Stored, stored
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The batch is in the store; `accepted` of its changes were newer than what the store held.
+    """The batch is in the store: `accepted` of its changes were newer than what the store held.
 
     `old` of them were of an earlier generation than the one served, and of keys that the store does not know.
     """
@@ -34,7 +34,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class PositionMoved:
-    """Nothing was written: the store holds another offset than believed, or None where it holds no position."""
+    """Nothing was written: the store holds this offset, and not the believed one; None if it holds no position."""
 
     offset: int | None
 
@@ -60,14 +60,14 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What the store holds of a partition that was begun: up to which offset, and of which generation."""
+    """What the store holds of a partition that was begun: its offset and its generation."""
 
     offset: int
     generation: int
 
 
 class StoreWriter:
-    """Writes changes to Redis. Every method is one round trip and raises Unavailable when it fails."""
+    """Writes changes to Redis. Each method is one round trip, and raises Unavailable if it fails."""
 
     def __init__(self, url: str, prefix: str) -> None:
         self.prefix = prefix
@@ -99,9 +99,9 @@ class StoreWriter:
     def begin(
         self, view: str, partition: int, lineage: str, target: int, *, generation: int, anew: bool = False
     ) -> Begun:
-        """What the store holds of a partition, after emptying one of another lineage, or any if `anew`.
+        """Empty a partition of another lineage, or any if `anew`; returns what the store holds of it then.
 
-        `generation` is what an emptied partition is restored to.
+        An emptied partition is restored to `generation`.
         """
         args: list[Any] = [lineage, target, int(anew), generation, int(time.time() * 1000)]
         offset, held = cast(list[bytes], self._begin(keys=self.keys(view, partition).all, args=args))
@@ -116,9 +116,9 @@ class StoreWriter:
         return applied(self._apply(keys=keys, args=args))
 
     def apply_all(self, parcels: Sequence[Parcel]) -> list[Applied | PositionMoved | Rejected]:
-        """Apply batches in their order, in one round trip per server; each is a step of its own, whatever others do.
+        """Apply batches in their order, in one round trip per server. Each is a step of its own, whatever others do.
 
-        Raises Unavailable where the answer to any is not known, or is that Redis can't take it now.
+        Raises Unavailable if the answer to any is not known, or is that Redis can't take it now.
         """
         found = self._apply.all([self.script_input(parcel) for parcel in parcels])
         return [Rejected(str(one)) if isinstance(one, redis.ResponseError) else applied(one) for one in found]
@@ -130,13 +130,13 @@ class StoreWriter:
         return keys.all, [*about, *packed.fields, *packed.expiries]
 
     def complete(self, view: str, partition: int, lineage: str, offset: int, as_of: int) -> PositionMoved | None:
-        """Note that what was written before a time in ms has this offset at most; PositionMoved if it is not stored."""
+        """Note that records from before `as_of`, in ms, end with this offset. PositionMoved if it is not stored."""
         keys, args = [self.keys(view, partition).position], [lineage, offset, as_of]
         result = cast(list[bytes], self._as_of(keys=keys, args=args))
         return moved(result[1]) if result[0] == b"moved" else None
 
     def offsets(self, partitions: Sequence[tuple[str, int, str]]) -> list[int | None]:
-        """The stored offset of each (view, partition, lineage); None where the store has no position of the lineage."""
+        """The stored offset of each (view, partition, lineage); None if the store has no position of the lineage."""
         return [found.offset for found in self.stored(partitions)]
 
     def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[Stored]:
@@ -152,7 +152,7 @@ class StoreWriter:
         return [stored(found[n], lineage) for n, (_, _, lineage) in enumerate(partitions)]
 
     def newest(self, view: str, partition: int, keys: Sequence[bytes]) -> list[Change | None]:
-        """The change of highest rank that the store holds of each key, kept back or not; None where it has no row."""
+        """The change of highest rank that the store holds of each key, kept back or not; None if it has no row."""
         names = self.keys(view, partition)
         with self.at(names.position) as redis:
             pipeline = redis.pipeline(transaction=True)
@@ -186,14 +186,14 @@ class StoreWriter:
             pipeline.execute()
 
     def some_key(self, view: str, partition: int) -> str | None:
-        """The key of some row in a partition; None where it has no row."""
+        """The key of some row in a partition; None if it has no row."""
         name = self.keys(view, partition).rows
         with self.at(name) as redis:
             found = cast(bytes | None, redis.hrandfield(cast(str, name)))
         return found.decode() if found is not None else None
 
     def partitions(self, view: str) -> int:
-        """The partitions of a view, as in the copy of the catalog; 0 where it has no such view."""
+        """How many partitions a view has, by the copy of the catalog; 0 if there is no such view."""
         key = catalog_key(self.prefix)
         with self.at(key.encode()) as redis:
             found = cast(bytes | None, redis.hget(key, APP_RECORD))
@@ -211,15 +211,15 @@ class StoreWriter:
 
 
 def hung_up(error: Unavailable) -> bool:
-    """Whether Redis can't be reached, or has closed the connection: it does that to a client that it can't take."""
+    """Whether Redis can't be reached or has closed the connection, as it does if it can't take what a client sends."""
     return error.code == "AWAY"
 
 
 def applied(result: Sequence[Any]) -> Applied | PositionMoved:
-    """What `apply.lua` says."""
+    """The answer of `apply.lua`."""
     return Applied(int(result[1]), int(result[2])) if result[0] == b"applied" else moved(result[1])
 
 
 def moved(offset: bytes) -> PositionMoved:
-    """What a script says with `moved`."""
+    """The answer `moved` of a script, with the offset that the store holds."""
     return PositionMoved(int(offset) if offset != b"" else None)
