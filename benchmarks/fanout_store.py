@@ -20,11 +20,12 @@ from tailrace.errors import PartDied
 from tailrace.kafka.topics import COMMANDS, Topics
 from tailrace.queries import parse
 from tailrace.store.layout import message
+from tailrace.store.layout.feed_keys import FeedPlace
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.layout.packed import pack
 from tailrace.store.layout.packed_events import pack_events
-from tailrace.store.write.feeds import Beginning, FeedParcel, FeedPlace, Feeds, Taken
-from tailrace.store.write.match_writer import SETTLED, Matched, MatchWriter, Outcome, Place
+from tailrace.store.write.feeds import Beginning, FeedParcel, Feeds, Taken
+from tailrace.store.write.match_writer import SETTLED, BelievedPartition, Matched, MatchWriter, Outcome
 from tailrace.store.write.writer import Applied, Parcel, StoreWriter
 from under_load import row
 
@@ -99,21 +100,21 @@ class QueryStore:
         """As `Store`."""
         at, reached = time.time_ns(), self._offset
         changes: list[Change] = []
-        events: list[message.Event] = []
+        events: list[message.QueryEvent] = []
         matched: dict[str, list[int]] = {query: [] for query in self._queries}
         for number in numbers:
             for key, query in enumerate(self._queries):
                 reached += 1
                 id, value, ms = b"%d" % (number % _MEMBERS * self._keys + key), row(number, key, at), at // 1_000_000
                 changes.append(Change(id, value, 1, number, ms, reached))
-                events.append(message.Event(message.ROW, id, 1, number, reached, ms, value))
+                events.append(message.QueryEvent(message.ROW, id, 1, number, reached, ms, value))
                 matched[query].append(len(events))
         outcome = Outcome(events, matched, dict.fromkeys(self._queries, SETTLED), self._expires)
         _expect([self._matches.apply(self._place(), reached, changes, outcome)], Matched)
         self._offset = reached
 
-    def _place(self) -> Place:
-        return Place(ROWS, 0, self._lineage, self._offset, 1)
+    def _place(self) -> BelievedPartition:
+        return BelievedPartition(ROWS, 0, self._lineage, self._offset, 1)
 
 
 class FeedStore:

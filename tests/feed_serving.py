@@ -14,7 +14,7 @@ from tailrace.contracts.position import Position
 from tailrace.store.layout.feed_keys import FeedKeys, FeedPlace, feed_keys
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.layout.packed_events import pack_events
-from tailrace.store.layout.row import Row
+from tailrace.store.layout.row import StoredRow
 from tailrace.store.write.feeds import Beginning, Feeds, Taken
 from tailrace.store.write.writer import StoreWriter
 
@@ -74,7 +74,7 @@ class FeedStore:
     def put_unheard(self, client: str, value: str) -> int:
         """An event that is kept and not published: to a gateway that is a message lost on the way."""
         self.offset += 1
-        row = Row(self.entry.generation, self.offset + 1, self.offset, 0, f'{{"text":"{value}"}}'.encode())
+        row = StoredRow(self.entry.generation, self.offset + 1, self.offset, 0, f'{{"text":"{value}"}}'.encode())
         history = self.keys.history(self.begun, client.encode())
         pipeline = self.redis.pipeline(transaction=True)
         pipeline.xadd(cast(str, history), {"e": cast(str, row.pack())}, id=f"{self.offset}-{self.offset + 1}")

@@ -13,12 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from tailrace.store.read.listening import PAGE, Listener, Page
-
 from tailrace.contracts.catalog import CatalogFeed
+from tailrace.store.connection.outages import Unavailable
 from tailrace.store.layout.feed_keys import FeedPlace
-from tailrace.store.layout.row import Row
-from tailrace.store.read.reader import Unavailable
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.read.feed_histories import PAGE, Page, Registration
 
 MISSING = object()
 T = TypeVar("T")
@@ -60,7 +59,7 @@ class FeedStoreModel:
     # Whether the last attempt to end the registration was answered.
     left: bool = False
     written: list[int] = field(default_factory=list)
-    kept: list[Row] = field(default_factory=list)
+    kept: list[StoredRow] = field(default_factory=list)
     under_way: list[bytes] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
 
@@ -82,7 +81,7 @@ class FeedStoreModel:
         self.written.append(self.offset)
         if not self.registered and not self.always:
             return
-        row = Row(1, self.offset, self.offset, 0, b'{"n":%d}' % self.offset)
+        row = StoredRow(1, self.offset, self.offset, 0, b'{"n":%d}' % self.offset)
         if self.registered:
             self.under_way.append(b"%d %b" % (self.last, row.pack()))
         self.kept.append(row)
@@ -106,16 +105,16 @@ class FeedStoreModel:
             self.under_way.append(b"%d %b" % (before, row.pack()))
             before = row.offset
 
-    async def listen(self, place: FeedPlace, client: bytes) -> Listener:
-        """See `Listening`."""
+    async def listen(self, place: FeedPlace, client: bytes) -> Registration:
+        """See `FeedHistories`."""
         return await self._called(self._listen)
 
-    async def leave(self, place: FeedPlace, client: bytes) -> Listener:
-        """See `Listening`; without a hold time."""
+    async def leave(self, place: FeedPlace, client: bytes) -> Registration:
+        """See `FeedHistories`; without a hold time."""
 
-        def work() -> Listener:
+        def work() -> Registration:
             self.lapse()
-            return Listener(0)
+            return Registration(0)
 
         self.left = False
         found = await self._called(work)
@@ -123,14 +122,14 @@ class FeedStoreModel:
         return found
 
     async def events(self, place: FeedPlace, client: bytes, after: int, count: int = PAGE) -> Page | None:
-        """See `Listening`."""
+        """See `FeedHistories`."""
         return await self._called(lambda: self._page(after, count))
 
-    def _listen(self) -> Listener:
+    def _listen(self) -> Registration:
         if not self.registered and not self.always:
             self.start = self.offset
         self.registered = True
-        return Listener(0, self.offset, -1, self.start, 1, self.last)
+        return Registration(0, self.offset, -1, self.start, 1, self.last)
 
     def _page(self, after: int, count: int) -> Page | None:
         if not self.registered and not self.always:

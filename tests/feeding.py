@@ -10,8 +10,6 @@ from typing import Any, cast
 
 import redis
 from confluent_kafka import Producer
-from tailrace.store.layout.stored import FIELDS, stored
-from tailrace.store.read.listening import Listener, Listening, Page
 
 from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, Column, catalog_topic
 from tailrace.contracts.event import Event
@@ -21,6 +19,8 @@ from tailrace.kafka.topics import COMPACTED, EVENTS, Topics
 from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.feed_keys import FeedKeys, FeedPlace, feed_keys
 from tailrace.store.layout.row import unpack
+from tailrace.store.layout.stored_position import FIELDS, read_position
+from tailrace.store.read.feed_histories import FeedHistories, Page, Registration
 
 
 class FeedLog:
@@ -75,7 +75,7 @@ class FeedLog:
         client = redis.Redis.from_url(url)
         try:
             found = cast(list[Any], client.hmget(cast(str, self.keys.position), FIELDS))
-            return stored(found, self.place.lineage).offset
+            return read_position(found, self.place.lineage).offset
         finally:
             client.close()
 
@@ -101,18 +101,18 @@ class Gateway:
         self._log = log
         self._runner = asyncio.Runner()
         self._servers = AsyncServers(url)
-        self._listening = Listening(self._servers, log.prefix, name, lease=lease)
+        self._listening = FeedHistories(self._servers, log.prefix, name, lease=lease)
 
-    def listen(self, client: bytes) -> Listener:
-        """See `Listening.listen`."""
+    def listen(self, client: bytes) -> Registration:
+        """See `FeedHistories.listen`."""
         return self._runner.run(self._listening.listen(self._log.place, client))
 
-    def leave(self, client: bytes) -> Listener:
-        """See `Listening.leave`."""
+    def leave(self, client: bytes) -> Registration:
+        """See `FeedHistories.leave`."""
         return self._runner.run(self._listening.leave(self._log.place, client))
 
     def page(self, client: bytes, after: int) -> Page | None:
-        """See `Listening.events`."""
+        """See `FeedHistories.events`."""
         return self._runner.run(self._listening.events(self._log.place, client, after))
 
     def events(self, client: bytes, after: int = -1) -> list[bytes | None] | None:

@@ -17,8 +17,8 @@ from tailrace.gateway.live.keys.registry import KeyRegistry
 from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
-from tailrace.store.layout.row import Row
-from tailrace.store.read.reader import Held
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.read.reader import KeyRead
 
 
 def messages(data: bytes) -> Iterator[dict[str, Any]]:
@@ -53,8 +53,8 @@ class ModelStore:
 
     def __init__(self, view: KnownView) -> None:
         self.view = view
-        self.log: list[list[tuple[bytes, Row]]] = [[] for _ in range(view.partitions)]
-        self.rows: dict[bytes, Row] = {}
+        self.log: list[list[tuple[bytes, StoredRow]]] = [[] for _ in range(view.partitions)]
+        self.rows: dict[bytes, StoredRow] = {}
         self.offsets = [-1] * view.partitions
         self.targets = [-1] * view.partitions
         self.up = True
@@ -78,21 +78,21 @@ class ModelStore:
         while channel not in self.subscribed:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
-    async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:  # noqa: ARG002
+    async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[KeyRead]:  # noqa: ARG002
         offset, target = self.offsets[partition], self.targets[partition]
-        found = [Held(self.rows.get(key), offset, offset >= target, target, 1) for key in keys]
+        found = [KeyRead(self.rows.get(key), offset, offset >= target, target, 1) for key in keys]
         await asyncio.sleep(0)  # the answer takes its time
         return found
 
     def write(self, key: bytes, version: int, *, gone: bool) -> None:
         log = self.log[self.view.partition(key)]
         value = None if gone else b'{"name":"%b","version":%d}' % (key, version)
-        log.append((key, Row(1, version, len(log), 0, value)))
+        log.append((key, StoredRow(1, version, len(log), 0, value)))
 
     def materialize(self, partition: int, count: int) -> None:
         """Apply some records of one partition at once; what is news is published in the order of offsets."""
         first = self.offsets[partition] + 1
-        newest: dict[bytes, Row] = {}
+        newest: dict[bytes, StoredRow] = {}
         for key, row in self.log[partition][first : first + count]:
             self.offsets[partition] += 1
             if (before := newest.get(key) or self.rows.get(key)) is None or row.rank > before.rank:

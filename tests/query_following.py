@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from tailrace.store.connection.servers import AsyncServers
-from tailrace.store.layout.message import GONE, READY, ROW, Event, Message
-from tailrace.store.read.matches import Matches, Members, NotReady, Reset
+from tailrace.store.layout.message import GONE, READY, ROW, Message, QueryEvent
+from tailrace.store.read.matches import Matches, Members, NotReady, NotResumable
 
 
 class Reading:
@@ -21,7 +21,7 @@ class Reading:
     def snapshot(self, partition: int, query: str) -> Members | NotReady:
         return self._runner.run(self._matches.snapshot(self._view, partition, self._lineage, query))
 
-    def suffix(self, partition: int, query: str, generation: int, after: int) -> Members | NotReady | Reset:
+    def suffix(self, partition: int, query: str, generation: int, after: int) -> Members | NotReady | NotResumable:
         return self._runner.run(self._matches.suffix(self._view, partition, self._lineage, query, generation, after))
 
     def channel(self, partition: int, query: str) -> bytes:
@@ -63,7 +63,7 @@ class Follower:
             self.position = (event.generation, max(before, event.offset))
         assert event.kind in (ROW, GONE, READY)
 
-    def is_other(self, event: Event) -> bool:
+    def is_other(self, event: QueryEvent) -> bool:
         """Whether a message is from a store that does not know of this client's position."""
         if self.position is None:
             return False
@@ -74,11 +74,11 @@ class Follower:
         """Go on from the position, or from the start."""
         self.complete = False
         if self.position is None:
-            found: Members | NotReady | Reset = self._reading.snapshot(*self._place)
+            found: Members | NotReady | NotResumable = self._reading.snapshot(*self._place)
             self.copy.clear()
         else:
             found = self._reading.suffix(*self._place, *self.position)
-            if isinstance(found, Reset):
+            if isinstance(found, NotResumable):
                 self.position = None
                 self.resets += 1
                 return self.read()

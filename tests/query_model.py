@@ -24,9 +24,9 @@ from tailrace.gateway.live.queries.registry import QueryRegistry
 from tailrace.gateway.live.queries.subscription import QuerySubscription
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
-from tailrace.store.layout.message import GONE, READY, ROW, Event, Message
-from tailrace.store.layout.row import Row
-from tailrace.store.read.matches import Head, Matches, Members, NotReady, Offsets, Reset
+from tailrace.store.layout.message import GONE, READY, ROW, Message, QueryEvent
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.read.matches import Head, Matches, Members, NotReady, NotResumable, Offsets
 from tailrace.store.read.reader import Reader
 
 LINEAGE = "4be1a27c"
@@ -38,7 +38,7 @@ class Part:
     """One partition as the store has it: `held` are rows that match, with what a scan would find in `rows`."""
 
     offset: int = -1
-    rows: dict[bytes, Row] = field(default_factory=dict)
+    rows: dict[bytes, StoredRow] = field(default_factory=dict)
     held: dict[bytes, int] = field(default_factory=dict)
     left: dict[bytes, int] = field(default_factory=dict)
     ready: int | None = -1
@@ -56,7 +56,7 @@ class ModelStore:
         self.page = page
         self.queue: list[tuple[bytes, Message]] = []
         self.saved: dict[int, Part] = {}
-        self.changelog: dict[int, tuple[int, dict[bytes, Row]]] = {}
+        self.changelog: dict[int, tuple[int, dict[bytes, StoredRow]]] = {}
         self.versions = 0
 
     def put(self, number: int, key: bytes, present: bool) -> None:
@@ -68,7 +68,7 @@ class ModelStore:
         if present:
             self.versions += 1
             value = json.dumps({"k": key.decode(), "v": self.versions}).encode()
-            part.rows[key] = Row(1, self.versions, part.offset, 0, value)
+            part.rows[key] = StoredRow(1, self.versions, part.offset, 0, value)
         if part.ready is None:
             return
         if present or before is not None:
@@ -83,10 +83,10 @@ class ModelStore:
         row = part.rows[key]
         if key in part.held:
             del part.held[key]
-            self._publish(number, Event(GONE, key, 1, row.version, row.offset, 0, None), settled=True)
+            self._publish(number, QueryEvent(GONE, key, 1, row.version, row.offset, 0, None), settled=True)
         else:
             part.held[key] = row.offset
-            self._publish(number, Event(ROW, key, 1, row.version, row.offset, 0, row.value), settled=True)
+            self._publish(number, QueryEvent(ROW, key, 1, row.version, row.offset, 0, row.value), settled=True)
 
     def save(self, number: int) -> None:
         """What a rollback brings back."""
@@ -134,7 +134,7 @@ class ModelStore:
         before = part.offset if fresh else part.until
         part.ready, part.until = part.offset, before
         part.horizon = part.offset if part.horizon == -2 else part.horizon
-        self._publish(number, Event(READY, b"", 1, before, part.offset, 0, None), settled=True)
+        self._publish(number, QueryEvent(READY, b"", 1, before, part.offset, 0, None), settled=True)
 
     def members(self) -> dict[str, int]:
         """What a client should hold: key and version."""
@@ -145,13 +145,13 @@ class ModelStore:
         if row is not None:
             part.held[key] = row.offset
             part.left.pop(key, None)
-            self._publish(number, Event(ROW, key, 1, row.version, row.offset, 0, row.value), settled=settled)
+            self._publish(number, QueryEvent(ROW, key, 1, row.version, row.offset, 0, row.value), settled=settled)
         elif part.held.pop(key, None) is not None:
             if not self.clock:
                 part.left[key] = offset
-            self._publish(number, Event(GONE, key, 1, 0, offset, 0, None), settled=settled)
+            self._publish(number, QueryEvent(GONE, key, 1, 0, offset, 0, None), settled=settled)
 
-    def _publish(self, number: int, event: Event, *, settled: bool) -> None:
+    def _publish(self, number: int, event: QueryEvent, *, settled: bool) -> None:
         part = self.parts[number]
         part.number += 1
         self.queue.append((b"%d" % number, Message(part.number, settled, event)))
@@ -174,7 +174,7 @@ class ModelStore:
             ("ahead", after > part.offset),
         ):
             if refused:
-                return Reset(reason)
+                return NotResumable(reason)
         return self._read(number, after, {key: at for key, at in part.left.items() if at > after}, most)
 
     async def offsets(self, _v: str, number: int, _l: str, _q: str, *, page: int | None, most: int) -> Any:

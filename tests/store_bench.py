@@ -9,7 +9,7 @@ import redis
 from tailrace.contracts.record import Change
 from tailrace.store.layout.keys import PartitionKeys, partition_keys
 from tailrace.store.layout.row import unpack
-from tailrace.store.layout.stored import Stored
+from tailrace.store.layout.stored_position import StoredPosition
 from tailrace.store.write.expiries import Expiries
 from tailrace.store.write.hand_overs import HandOvers
 from tailrace.store.write.writer import Applied, PositionMoved, StoreWriter
@@ -45,7 +45,7 @@ class Bench:
         rows = {key: unpack(data) for key, data in found.items()}
         return {key: (row.generation, row.version) for key, row in rows.items()}
 
-    def stored(self) -> Stored:
+    def stored(self) -> StoredPosition:
         return self.writer.stored([PLACE])[0]
 
     def names(self) -> set[bytes]:

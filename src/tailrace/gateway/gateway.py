@@ -40,12 +40,12 @@ from tailrace.kafka.ends import Ends
 from tailrace.store.connection.outages import Unavailable
 from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.read.channels import Channels
-from tailrace.store.read.listening import Listening
+from tailrace.store.read.feed_histories import FeedHistories
 from tailrace.store.read.matches import Matches
 from tailrace.store.read.page_keys import PageKeys
 from tailrace.store.read.reader import Reader
 from tailrace.store.read.revocations import Revocations
-from tailrace.store.read.scanning import Scanning
+from tailrace.store.read.scans import Scans
 from tailrace.store.read.streams import Streams
 
 log = logging.getLogger(__name__)
@@ -79,11 +79,11 @@ class Gateway:
         self.budgets = Budgets(limits, self.metrics)
         # What is read.
         self.reader = Reader(self.servers, prefix)
-        self.scanning = Scanning(self.servers, prefix)
+        self.scanning = Scans(self.servers, prefix)
         self.page_keys = PageKeys(self.servers, prefix)
         self.reads = Reads(self.reader)
         self.matches = Matches(self.servers, prefix)
-        self.listening = Listening(self.servers, prefix, uuid4().hex, lease=timing.lease)
+        self.listening = FeedHistories(self.servers, prefix, uuid4().hex, lease=timing.lease)
         self.ends = Ends(kafka)
         # What is heard, and written to clients.
         self.link = Channels(self.servers, self._receive, self._recovered, ping=timing.ping)

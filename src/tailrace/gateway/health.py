@@ -11,7 +11,7 @@ from tailrace.contracts.catalog import Progress
 from tailrace.contracts.freshness import Freshness, Report, freshness, why_stale
 from tailrace.gateway.catalog import Known
 from tailrace.gateway.gateway import Gateway
-from tailrace.store.read.reader import Unavailable
+from tailrace.store.connection.outages import Unavailable
 
 _UNKNOWN = Progress("", 0, -1, 0)
 

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tailrace.gateway.catalog import Known
-from tailrace.store.layout.stored import Stored
+from tailrace.store.layout.stored_position import StoredPosition
 
 _SURFACES = ("sse", "ws")
 # What is written to clients: frames, and on a WebSocket the answers to what the client says.
@@ -161,7 +161,7 @@ class Metrics:
         for count, number in zip(self._events_in, (written, unwritten), strict=True):
             count.inc(number)
 
-    def stored(self, found: Mapping[tuple[str, int], Stored]) -> None:
+    def stored(self, found: Mapping[tuple[str, int], StoredPosition]) -> None:
         """Note how far the partitions were when last asked."""
         self._store.found = found
 
@@ -181,7 +181,7 @@ class _StoreCollector(Collector):
 
     def __init__(self, known: Known) -> None:
         self._known = known
-        self.found: Mapping[tuple[str, int], Stored] = {}
+        self.found: Mapping[tuple[str, int], StoredPosition] = {}
 
     def collect(self) -> Iterator[Metric]:
         inputs = CounterMetricFamily("tailrace_inputs", "Records that the pipeline has read.", labels=["view"])

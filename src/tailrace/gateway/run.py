@@ -17,7 +17,7 @@ from tailrace.gateway.server import GatewayServer
 from tailrace.gateway.timing import Timing
 from tailrace.settings import Settings
 from tailrace.store.layout.keys import default_prefix
-from tailrace.store.read.restricted import Restricted
+from tailrace.store.read.restricted import RestrictedUsers
 from tailrace.store.read.tickets import Tickets
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def guarded(gateway: Gateway, settings: Settings, prefix: str, *, loopback: bool
     """Give a gateway its access, and say who may come in; raises SettingError."""
     tokens, cookie = read_tokens(settings, loopback=loopback), settings.text("auth-cookie")
     if tokens is not None:
-        tickets, restricted = Tickets(gateway.servers, prefix), Restricted(gateway.servers, prefix)
+        tickets, restricted = Tickets(gateway.servers, prefix), RestrictedUsers(gateway.servers, prefix)
         gateway.access = TokenAccess(
             tokens, tickets, restricted, gateway.revoked, gateway.known, gateway.predicates, cookie
         )

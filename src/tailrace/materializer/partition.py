@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from tailrace.contracts.catalog import CatalogFeed, CatalogView
 from tailrace.kafka.changelogs import Partition
-from tailrace.store.layout.stored import Stored
+from tailrace.store.layout.stored_position import StoredPosition
 
 Entry = TypeVar("Entry", CatalogView, CatalogFeed)
 
@@ -57,6 +57,6 @@ class OpenPartition(Generic[Entry]):
         """Go on with another entry of the catalog, of the same lineage."""
         self.entry = entry
 
-    def agrees(self, stored: Stored) -> bool:
+    def agrees(self, stored: StoredPosition) -> bool:
         """Whether the position that Redis holds is the one believed."""
         return stored.offset == self.stored

@@ -31,7 +31,7 @@ from tailrace.materializer.partition import Entry, OpenPartition
 from tailrace.materializer.poison_search import Doubts, NotKept, PoisonSearch, Trial, passed
 from tailrace.materializer.reports import Reporter
 from tailrace.materializer.sender import Sender
-from tailrace.store.layout.stored import Stored
+from tailrace.store.layout.stored_position import StoredPosition
 from tailrace.store.write.writer import PositionMoved, Rejected, StoreWriter, Unavailable
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Opening(Generic[Entry]):
     entry: Entry
     number: int
     lineage: str
-    stored: Stored
+    stored: StoredPosition
     first: int
     end: int
     now: int
@@ -184,7 +184,7 @@ class Partitions(ABC, Generic[Entry, Open, Batch, Answer]):
     def _tend_one(self, held: Open) -> None:
         """Do what is due for a partition at any time."""
 
-    def _probed(self, held: Open, stored: Stored) -> PositionMoved | None:
+    def _probed(self, held: Open, stored: StoredPosition) -> PositionMoved | None:
         """Do what is due now and then, if Redis holds what was believed. PositionMoved if it must be opened again."""
 
     def _after_probe(self) -> None:
@@ -402,7 +402,7 @@ class Partitions(ABC, Generic[Entry, Open, Batch, Answer]):
                 self._alone(held.partition, lambda pair: self._probe(*pair), (held, stored))
             self._after_probe()
 
-    def _probe(self, held: Open, stored: Stored) -> None:
+    def _probe(self, held: Open, stored: StoredPosition) -> None:
         """See whether Redis still holds what it was given, and how far behind it is."""
         if not held.agrees(stored):
             self.lose(held, stored.offset)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tailrace.errors import Unreachable
 from tailrace.kafka.groups import Group
-from tailrace.store.layout.stored import Stored
+from tailrace.store.layout.stored_position import StoredPosition
 from tailrace.store.write.writer import StoreWriter, Unavailable
 
 
@@ -53,7 +53,7 @@ def stored_partitions(
     ]
 
 
-def partitions(stored: Sequence[Stored], bounds: Mapping[int, tuple[int, int]]) -> list[StoredPartition]:
+def partitions(stored: Sequence[StoredPosition], bounds: Mapping[int, tuple[int, int]]) -> list[StoredPartition]:
     """What positions say where the changelog begins and ends like this."""
     found = []
     for number, one in enumerate(stored):

@@ -10,7 +10,7 @@ import redis as redis_client
 
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.connection.servers import AsyncServers
-from tailrace.store.read.restricted import KEPT, Restricted
+from tailrace.store.read.restricted import KEPT, RestrictedUsers
 from tailrace.store.read.revocations import Revocations, revoke
 from tailrace.store.read.tickets import Tickets
 
@@ -35,7 +35,7 @@ def test_of_many_who_take_a_ticket_at_once_one_gets_it(redis_server: RedisServer
 def test_who_was_shown_a_part_is_remembered_for_a_time(redis_server: RedisServer, fresh: str) -> None:
     async def go() -> list[bool]:
         servers = AsyncServers(redis_server.url)
-        restricted = Restricted(servers, fresh)
+        restricted = RestrictedUsers(servers, fresh)
         await restricted.add("a", "orders")
         found = [await restricted.includes(*asked) for asked in (("a", "orders"), ("b", "orders"), ("a", "names"))]
         await servers.close()

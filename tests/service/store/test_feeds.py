@@ -11,7 +11,6 @@ import redis
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from tailrace.store.read.listening import Listening, heard
 
 from feed_model import FeedModel
 from hearing import heard_before
@@ -24,6 +23,7 @@ from tailrace.store.connection.outages import Unavailable
 from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.feed_keys import FeedPlace, feed_keys
 from tailrace.store.layout.packed_events import PackedEvents, pack_events
+from tailrace.store.read.feed_histories import FeedHistories, heard
 from tailrace.store.write import feeds
 from tailrace.store.write.feeds import Beginning, FeedParcel, Feeds, Taken
 from tailrace.store.write.writer import PositionMoved, StoreWriter
@@ -69,7 +69,7 @@ class FeedSteps(RuleBasedStateMachine):
         self.feeds = Feeds(StoreWriter(self.url, prefix))
         self.runner = asyncio.Runner()
         self.servers = {name: AsyncServers(self.url) for name in GATEWAYS}
-        self.gateways = {name: Listening(self.servers[name], prefix, name, lease=LONG) for name in GATEWAYS}
+        self.gateways = {name: FeedHistories(self.servers[name], prefix, name, lease=LONG) for name in GATEWAYS}
         self.heard = self.client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
         self.heard.psubscribe(self.keys.channels + b"*")
         self.marks: dict[bytes, int] = {}
@@ -376,7 +376,7 @@ def test_a_page_begins_after_any_offset_and_holds_the_last_events_up_to_the_leng
     reached = -1
     with asyncio.Runner() as runner:
         servers = AsyncServers(redis_server.url)
-        reader = Listening(servers, f"test:{fresh}", "g1")
+        reader = FeedHistories(servers, f"test:{fresh}", "g1")
         for size in (1, 1, 3, length, length + 3):
             events = [Event(b"a", b"{}", 1, reached + 3 * n, 0, reached + 3 * n, b"s:0") for n in range(1, size + 1)]
             last = events[-1].offset

@@ -24,7 +24,7 @@ from store_model import Build, Model
 from tailrace.contracts.record import MAX_NUMBER, Change
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.layout.keys import partition_keys
-from tailrace.store.layout.row import Row
+from tailrace.store.layout.row import StoredRow
 from tailrace.store.write.expiries import Expiries
 from tailrace.store.write.hand_overs import HandOvers, NotYetServed, Served
 from tailrace.store.write.tombstones import Pruned, StoredTombstones
@@ -215,7 +215,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def _pack(change: Change) -> bytes:
-    return Row(change.generation, change.version, change.offset, change.timestamp, change.value or None).pack()
+    return StoredRow(change.generation, change.version, change.offset, change.timestamp, change.value or None).pack()
 
 
 def _packed(build: Build) -> tuple[dict[bytes, bytes], dict[bytes, bytes], dict[bytes, float]]:

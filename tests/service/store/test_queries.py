@@ -13,7 +13,7 @@ from store_bench import LINEAGE, PLACE
 from tailrace.dev.redis_server import RedisServer
 from tailrace.materializer.queries.partition_queries import REMEMBERED, SLACK
 from tailrace.store.layout.message import GONE, READY, ROW
-from tailrace.store.read.matches import Members, NotReady, Reset
+from tailrace.store.read.matches import Members, NotReady, NotResumable
 from tailrace.store.write.writer import Applied, PositionMoved
 
 BIG = "n > 2"
@@ -116,13 +116,13 @@ def test_a_resume_gets_what_has_come_and_gone_since(bench: QueryBench, reading: 
 def test_a_position_that_cannot_be_honoured_is_reset_with_the_reason(bench: QueryBench, reading: Reading) -> None:
     bench.put((b"k", 1, row(3)))
     opened(bench)
-    assert reading.suffix(0, Q, 1, -1) == Reset("horizon"), "what left before the query began is not known"
-    assert reading.suffix(0, Q, 2, 0) == Reset("generation")
-    assert reading.suffix(0, Q, 1, 1) == Reset("ahead")
+    assert reading.suffix(0, Q, 1, -1) == NotResumable("horizon"), "what left before the query began is not known"
+    assert reading.suffix(0, Q, 2, 0) == NotResumable("generation")
+    assert reading.suffix(0, Q, 1, 1) == NotResumable("ahead")
     bench.put(*((b"%d" % n, 1, row(3)) for n in range(5)))
     at = bench.held.stored
     bench.put(*((b"%d" % n, 2, None) for n in range(5)))
-    assert reading.suffix(0, Q, 1, at) == Reset("horizon"), "more have left than are remembered"
+    assert reading.suffix(0, Q, 1, at) == NotResumable("horizon"), "more have left than are remembered"
     found = reading.suffix(0, Q, 1, at + 2)
     assert isinstance(found, Members) and found.left == {b"2": at + 3, b"3": at + 4, b"4": at + 5}
 
@@ -138,7 +138,7 @@ def test_keys_that_left_long_ago_are_forgotten(bench: QueryBench, reading: Readi
         bench.now += 20_000
     bench.now += REMEMBERED
     bench.settle()
-    assert reading.suffix(0, Q, 1, at) == Reset("horizon")
+    assert reading.suffix(0, Q, 1, at) == NotResumable("horizon")
     assert isinstance(reading.suffix(0, Q, 1, at + 1), Members)
 
 
@@ -200,7 +200,7 @@ def test_a_hand_over_begins_every_query_from_nothing(bench: QueryBench, reading:
     bench.settle()
     ((_, message),) = bench.messages()
     assert message.event.kind == READY and message.event.generation == 2
-    assert bench.members(BIG) == {b"new": at} and reading.suffix(0, Q, 1, at) == Reset("generation")
+    assert bench.members(BIG) == {b"new": at} and reading.suffix(0, Q, 1, at) == NotResumable("generation")
 
 
 def test_a_row_enters_and_leaves_by_the_clock_alone(bench: QueryBench, reading: Reading) -> None:
@@ -211,7 +211,7 @@ def test_a_row_enters_and_leaves_by_the_clock_alone(bench: QueryBench, reading: 
     bench.now = START + 3000
     bench.settle()
     assert kinds(bench) == [(ROW, b"k", 0)] and bench.members(text) == {b"k": 0}
-    assert reading.suffix(0, digest(text), 1, 0) == Reset("clock")
+    assert reading.suffix(0, digest(text), 1, 0) == NotResumable("clock")
     bench.now = START + 5000
     bench.settle()
     assert kinds(bench) == [(GONE, b"k", 0)] and bench.members(text) == {}
@@ -257,13 +257,13 @@ def test_a_position_from_before_a_rollback_is_reset_where_what_left_cannot_be_kn
     assert bench.writer.apply(*PLACE, at, seen + 2, batch.changes) == Applied(2)
     bench.held.stored = seen + 2
     bench.settle()
-    assert reading.suffix(0, Q, 1, seen) == Reset("break"), "it has k, and nobody knows"
+    assert reading.suffix(0, Q, 1, seen) == NotResumable("break"), "it has k, and nobody knows"
     before, after = reading.suffix(0, Q, 1, at), reading.suffix(0, Q, 1, seen + 2)
     assert isinstance(before, Members) and before.rows.keys() == {b"b"}
     assert isinstance(after, Members) and not after.rows and not after.left
     bench.reopen()
     bench.settle()
-    assert reading.suffix(0, Q, 1, seen) == Reset("horizon"), "of several breaks the last is noted"
+    assert reading.suffix(0, Q, 1, seen) == NotResumable("horizon"), "of several breaks the last is noted"
     assert isinstance(reading.suffix(0, Q, 1, seen + 2), Members)
 
 

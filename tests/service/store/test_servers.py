@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack
 from typing import Any, cast
 
 import redis
-from tailrace.store.read.listening import Listening
 
 from tailrace.contracts.catalog import CatalogFeed
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.connection.servers import MOST, AsyncServers
 from tailrace.store.layout.feed_keys import FeedPlace
+from tailrace.store.read.feed_histories import FeedHistories
 from tailrace.store.read.reader import Reader
-from tailrace.store.read.restricted import Restricted
+from tailrace.store.read.restricted import RestrictedUsers
 from tailrace.store.read.revocations import Revocations
 from tailrace.store.read.tickets import Tickets
 
@@ -33,9 +33,9 @@ def test_everything_that_a_gateway_asks_goes_over_the_same_connection(redis_serv
         servers = AsyncServers(f"{redis_server.url}?client_name={fresh}")
         await Reader(servers, fresh).ping()
         assert await Tickets(servers, fresh).take("unknown") is None
-        assert not await Restricted(servers, fresh).includes("a", "orders")
+        assert not await RestrictedUsers(servers, fresh).includes("a", "orders")
         assert await Revocations(servers, fresh).all() == {}
-        await Listening(servers, fresh, "g1").listen(PLACE, b"a")
+        await FeedHistories(servers, fresh, "g1").listen(PLACE, b"a")
         found = connections(redis_server, fresh)
         await servers.close()
         return found
@@ -53,9 +53,9 @@ def test_a_crowd_of_reads_delays_no_ticket_revocation_or_registration(redis_serv
             read = asyncio.create_task(Reader(servers, fresh).ping())
             async with asyncio.timeout(PATIENCE):
                 await Tickets(servers, fresh).take("unknown")
-                await Restricted(servers, fresh).includes("a", "orders")
+                await RestrictedUsers(servers, fresh).includes("a", "orders")
                 await Revocations(servers, fresh).all()
-                await Listening(servers, fresh, "g1").listen(PLACE, b"a")
+                await FeedHistories(servers, fresh, "g1").listen(PLACE, b"a")
             assert not read.done(), "another read waits for one of the crowd"
         async with asyncio.timeout(PATIENCE):
             await read

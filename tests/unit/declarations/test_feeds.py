@@ -16,7 +16,7 @@ from tailrace.pipeline.analysis.definitions import definition
 from tailrace.pipeline.lifecycle.generations import starts_within
 from tailrace.pipeline.source.reading import readings
 from tailrace.pipeline.view.plan import ordered
-from tailrace.store.read.listening import Listener
+from tailrace.store.read.feed_histories import Registration
 from tailrace.store.write.feeds import REMEMBERED, Beginning
 
 EVENT = Event(b"ann", b"{}", 2, 8, 1700, 41, b"0a1b:3")
@@ -108,6 +108,6 @@ def test_a_feed_begins_with_the_hold_time_and_reads_what_is_before_it_for_replay
 def test_a_position_is_covered_by_a_history_that_begins_before_and_a_changelog_that_reaches_it(
     after: int, covered: bool
 ) -> None:
-    restoring = Listener(expires=0, offset=9, target=12, start=4, generation=1)
+    restoring = Registration(expires=0, offset=9, target=12, start=4, generation=1)
     assert restoring.covers(after) is covered and not restoring.whole
-    assert not Listener(expires=0).covers(after)
+    assert not Registration(expires=0).covers(after)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.materializer.views.as_of import EVERY, LIVE, Marks, outdated, unusable
-from tailrace.store.layout.stored import Stored
+from tailrace.store.layout.stored_position import StoredPosition
 
 AT = ("changelog", 0)
 DAY = 24 * 3600.0
@@ -53,5 +53,5 @@ def test_a_store_is_outdated_after_half_of_the_time_that_tombstones_are_kept() -
     ],
 )
 def test_a_store_that_may_lack_something_is_restored_anew(offset: int | None, as_of: int | None, why: str) -> None:
-    found = unusable(Stored(offset, 99, 1, None, as_of=as_of), 10, 100, 100.0, 10_000_000)
+    found = unusable(StoredPosition(offset, 99, 1, None, as_of=as_of), 10, 100, 100.0, 10_000_000)
     assert (why in found) if why else found == ""

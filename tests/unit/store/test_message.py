@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.contracts.record import MAX_NUMBER
-from tailrace.store.layout.message import GONE, READY, ROW, Event, Message, unpack_message
+from tailrace.store.layout.message import GONE, READY, ROW, Message, QueryEvent, unpack_message
 
 numbers = st.integers(0, MAX_NUMBER)
 events = st.builds(
-    Event,
+    QueryEvent,
     kind=st.sampled_from([ROW, GONE, READY]),
     key=st.binary(),
     generation=numbers,
@@ -22,11 +22,11 @@ events = st.builds(
 
 
 @given(events, numbers, st.booleans())
-def test_any_key_and_row_come_back(event: Event, number: int, settled: bool) -> None:
+def test_any_key_and_row_come_back(event: QueryEvent, number: int, settled: bool) -> None:
     data = b"%d %d %b" % (number, settled, event.pack())
     assert unpack_message(data) == Message(number, settled, event)
 
 
 def test_the_text_is_as_documented() -> None:
-    event = Event(ROW, b"a b", 1, 7, 42, 1_790_000_000_000, b'{"n":1}')
+    event = QueryEvent(ROW, b"a b", 1, 7, 42, 1_790_000_000_000, b'{"n":1}')
     assert event.pack() == b'row 1 7 42 1790000000000 3 a b{"n":1}'

@@ -30,7 +30,7 @@ _ANY_CLIENT = (Column("client", "string"),)
 
 
 class PartialViewers(Protocol):
-    """Remembers who was shown a part of a view: `tailrace.store.read.restricted.Restricted`."""
+    """Remembers who was shown a part of a view: `tailrace.store.read.restricted.RestrictedUsers`."""
 
     async def add(self, user: str, view: str) -> None:
         """Remember that a user is shown a part of a view."""

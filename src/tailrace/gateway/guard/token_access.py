@@ -21,7 +21,7 @@ from tailrace.gateway.guard.credentials import carried
 from tailrace.gateway.live.predicates import Predicates
 from tailrace.gateway.problems import refusal, unavailable
 from tailrace.store.connection.outages import Unavailable
-from tailrace.store.read.restricted import Restricted
+from tailrace.store.read.restricted import RestrictedUsers
 from tailrace.store.read.tickets import Tickets
 
 # In seconds.
@@ -38,7 +38,7 @@ class TokenAccess(Authorizer):
         self,
         tokens: Tokens,
         tickets: Tickets,
-        restricted: Restricted,
+        restricted: RestrictedUsers,
         revoked: Revoked,
         catalog: Known,
         predicates: Predicates,

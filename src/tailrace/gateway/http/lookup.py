@@ -17,8 +17,9 @@ from tailrace.gateway.catalog import Known, KnownView
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.problems import Problem, being_restored, redis_away, unavailable
 from tailrace.queries import Predicate, row_decoder
-from tailrace.store.layout.row import Row
-from tailrace.store.read.reader import Held, Unavailable
+from tailrace.store.connection.outages import Unavailable
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.read.reader import KeyRead
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
@@ -64,10 +65,10 @@ async def _changed(
     if_none_match: str | None,
     restriction: Predicate | None,
     wait: int,
-) -> Held:
+) -> KeyRead:
     partition = view.partition(key)
 
-    def news(held: Held) -> bool:
+    def news(held: KeyRead) -> bool:
         row = held.row
         if not held.whole:
             return True
@@ -79,7 +80,7 @@ async def _changed(
     return await gateway.waits.until(view, key, lambda: gateway.reads.held(view, key), news, wait)
 
 
-async def _taken_in(gateway: Gateway, view: KnownView, key: bytes, watched: TakenIn, wait: int) -> Held:
+async def _taken_in(gateway: Gateway, view: KnownView, key: bytes, watched: TakenIn, wait: int) -> KeyRead:
     held = await gateway.waits.until(view, key, watched.read, lambda found: found is not None, wait)
     if held is None:
         raise watched.problem(wait)
@@ -89,7 +90,7 @@ async def _taken_in(gateway: Gateway, view: KnownView, key: bytes, watched: Take
 def _answer(
     view: KnownView,
     key: bytes,
-    held: Held,
+    held: KeyRead,
     if_none_match: str | None,
     restriction: Predicate | None,
     headers: Mapping[str, str],
@@ -115,7 +116,7 @@ def _answer(
     return Response(row.value, headers=headers, media_type="application/json")
 
 
-def seen(row: Row, view: KnownView, restriction: Predicate | None) -> bool:
+def seen(row: StoredRow, view: KnownView, restriction: Predicate | None) -> bool:
     """Whether the rights of a client let it see a row; one that they do not is as if it were not there."""
     if restriction is None or row.value is None:
         return True
@@ -123,7 +124,7 @@ def seen(row: Row, view: KnownView, restriction: Predicate | None) -> bool:
     return found is not None and restriction.matches(found, int(time.time() * 1000))
 
 
-def etag(view: KnownView, partition: int, row: Row) -> str:
+def etag(view: KnownView, partition: int, row: StoredRow) -> str:
     """A row's position, as an entity tag."""
     return f'"{Position(view.lineage, row.generation, {partition: row.offset})}"'
 
@@ -186,7 +187,7 @@ class TakenIn:
         view: KnownView,
         key: bytes,
         records: list[SourceRecord],
-        visible: Callable[[Row], bool] | None = None,
+        visible: Callable[[StoredRow], bool] | None = None,
         named: Collection[str] | None = None,
     ) -> None:
         self._visible = visible
@@ -198,7 +199,7 @@ class TakenIn:
         self._end: int | None = None
         self.why = ""
 
-    async def read(self) -> Held | None:
+    async def read(self) -> KeyRead | None:
         """What the key holds, once everything is taken in; None before."""
         view, waits = self._view, self._gateway.waits
         held = await self._gateway.reads.held(view, self._key)
@@ -238,7 +239,7 @@ class TakenIn:
         """Whether the client may know how far topics are."""
         return self._named is None or (self._visible is None and all(one.topic in self._named for one in self._left))
 
-    def _tells(self, row: Row | None) -> bool:
+    def _tells(self, row: StoredRow | None) -> bool:
         if self._visible is None or row is None:
             return True
         return row.value is not None and self._visible(row)
@@ -251,7 +252,7 @@ class TakenIn:
             self.why = str(error)
 
 
-def by_version(view: KnownView, held: Held, record: SourceRecord) -> bool:
+def by_version(view: KnownView, held: KeyRead, record: SourceRecord) -> bool:
     """Whether the row says by itself that a record was taken in.
 
     A row of a later version that was made of another partition says so, too: a key's records are in one partition.
@@ -259,7 +260,7 @@ def by_version(view: KnownView, held: Held, record: SourceRecord) -> bool:
     return view.by_offset and held.whole and held.row is not None and held.row.version > record.offset
 
 
-def reached(view: KnownView, held: Held, offset: int) -> bool:
+def reached(view: KnownView, held: KeyRead, offset: int) -> bool:
     """Whether a read is of the build that the catalog names, and of a store that has come as far."""
     of_build = held.generation is None or held.generation == view.generation
     return of_build and held.whole and held.offset is not None and held.offset >= offset

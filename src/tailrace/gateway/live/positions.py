@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from tailrace.contracts.position import Position
 from tailrace.gateway.catalog import KnownView
-from tailrace.store.layout.stored import Stored
-from tailrace.store.read.reader import Held
+from tailrace.store.layout.stored_position import StoredPosition
+from tailrace.store.read.reader import KeyRead
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def readable(text: str, lineage: str, what: str) -> Position | Reset:
 
 
 def entries(
-    asked: Mapping[bytes, str | None], view: KnownView, held: Mapping[bytes, Held]
+    asked: Mapping[bytes, str | None], view: KnownView, held: Mapping[bytes, KeyRead]
 ) -> dict[bytes, Fresh | After] | Ahead | Later | Reset:
     """How a client comes in that sent a position for each key: with each key on its own, if all can.
 
@@ -126,7 +126,9 @@ def entries(
     return found if waits is None else waits
 
 
-def since(after: str, view: KnownView, generation: int, stored: Sequence[Stored]) -> Since | Ahead | Later | Reset:
+def since(
+    after: str, view: KnownView, generation: int, stored: Sequence[StoredPosition]
+) -> Since | Ahead | Later | Reset:
     """What a position is worth to a listing of a store that serves this generation, as far as `stored` says.
 
     What has gone is known of a partition after its horizon and after its restore: compaction may have taken
@@ -144,7 +146,7 @@ def since(after: str, view: KnownView, generation: int, stored: Sequence[Stored]
     return Since(seen)
 
 
-def offsets(view: KnownView, held: Mapping[bytes, Held]) -> dict[int, int]:
+def offsets(view: KnownView, held: Mapping[bytes, KeyRead]) -> dict[int, int]:
     """Per partition, the offset up to which reads of some of its keys have seen all of them."""
     found: dict[int, int] = {}
     for key, one in held.items():

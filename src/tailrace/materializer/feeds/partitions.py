@@ -23,9 +23,9 @@ from tailrace.materializer.partition import OpenPartition
 from tailrace.materializer.partitions import Closed, Opening, Partitions, SentBatch, Services
 from tailrace.materializer.poison_search import Trial
 from tailrace.materializer.records import LARGEST_BATCH, cut, raw, with_reasons
-from tailrace.store.layout.packed_events import PackedEvents
-from tailrace.store.layout.stored import Stored
 from tailrace.store.layout.feed_keys import REFRESH, FeedPlace
+from tailrace.store.layout.packed_events import PackedEvents
+from tailrace.store.layout.stored_position import StoredPosition
 from tailrace.store.write.feeds import FeedParcel, Feeds, Taken
 from tailrace.store.write.writer import PositionMoved, Rejected
 
@@ -197,7 +197,7 @@ class FeedPartitions(Partitions[CatalogFeed, FeedPartition, SentEvents, Taken]):
     def _skip(self, held: FeedPartition, reached: int) -> object:
         return self._feeds.apply(held.feed_place, held.begun, held.stored, reached, PackedEvents())
 
-    def _probed(self, held: FeedPartition, stored: Stored) -> None:  # noqa: ARG002
+    def _probed(self, held: FeedPartition, stored: StoredPosition) -> None:  # noqa: ARG002
         self._alive[held.partition] = time.time()
 
     def _after_probe(self) -> None:

@@ -8,8 +8,8 @@ from tailrace.contracts.record import Change
 from tailrace.materializer.queries.live_queries import ViewQueries
 from tailrace.materializer.queries.timers import Timers
 from tailrace.queries import QueryIndex
-from tailrace.store.layout.message import GONE, ROW, Event
-from tailrace.store.layout.row import Row
+from tailrace.store.layout.message import GONE, ROW, QueryEvent
+from tailrace.store.layout.row import StoredRow
 
 
 class QueryEvents:
@@ -17,10 +17,10 @@ class QueryEvents:
 
     def __init__(self, wanted: Container[str]) -> None:
         self._wanted = wanted
-        self.events: list[Event] = []
+        self.events: list[QueryEvent] = []
         self.of: dict[str, list[int]] = {}
 
-    def add(self, event: Event, queries: Iterable[str]) -> None:
+    def add(self, event: QueryEvent, queries: Iterable[str]) -> None:
         """Add an event of some queries."""
         found = [query for query in queries if query in self._wanted]
         if not found:
@@ -30,17 +30,17 @@ class QueryEvents:
             self.of.setdefault(query, []).append(len(self.events))
 
 
-def entered(key: bytes, row: Row | Change) -> Event:
+def entered(key: bytes, row: StoredRow | Change) -> QueryEvent:
     """The event of a key whose row matches."""
-    return Event(ROW, key, row.generation, row.version, row.offset, row.timestamp, row.value)
+    return QueryEvent(ROW, key, row.generation, row.version, row.offset, row.timestamp, row.value)
 
 
-def left(key: bytes, row: Row | Change) -> Event:
+def left(key: bytes, row: StoredRow | Change) -> QueryEvent:
     """The event of a key that is gone, or whose row does not match. The row itself is not in it."""
-    return Event(GONE, key, row.generation, row.version, row.offset, row.timestamp, None)
+    return QueryEvent(GONE, key, row.generation, row.version, row.offset, row.timestamp, None)
 
 
-def accepted(changes: Sequence[Change], held: Sequence[Row | None]) -> list[tuple[Change, Row | None]]:
+def accepted(changes: Sequence[Change], held: Sequence[StoredRow | None]) -> list[tuple[Change, StoredRow | None]]:
     """The changes that are newer than what the store holds, each with what it holds, in the order of offsets.
 
     In this order, a client that has had an event has had all events with lower offsets.
@@ -50,7 +50,7 @@ def accepted(changes: Sequence[Change], held: Sequence[Row | None]) -> list[tupl
 
 
 def of_changes(
-    view: ViewQueries, timers: Timers, changes: Sequence[tuple[Change, Row | None]], now: int, events: QueryEvents
+    view: ViewQueries, timers: Timers, changes: Sequence[tuple[Change, StoredRow | None]], now: int, events: QueryEvents
 ) -> None:
     """Add which queries keys enter, change in or leave; `changes` come with what their keys held before."""
     clocks = len(view.clocks) > 0
@@ -70,7 +70,7 @@ def of_clock(
     view: ViewQueries,
     timers: Timers,
     due: Sequence[tuple[bytes, int]],
-    held: Sequence[Row | None],
+    held: Sequence[StoredRow | None],
     now: int,
     events: QueryEvents,
 ) -> None:
@@ -86,7 +86,7 @@ def of_clock(
 
 
 def of_scan(
-    view: ViewQueries, index: QueryIndex, timers: Timers, rows: Mapping[bytes, Row], now: int, events: QueryEvents
+    view: ViewQueries, index: QueryIndex, timers: Timers, rows: Mapping[bytes, StoredRow], now: int, events: QueryEvents
 ) -> None:
     """Add which queries of an index match rows that were there before them."""
     for key, found in rows.items():
@@ -103,8 +103,8 @@ def of_scan(
 def of_members(
     view: ViewQueries,
     members: Mapping[str, Sequence[bytes]],
-    held: Mapping[bytes, Row | None],
-    absent: Row,
+    held: Mapping[bytes, StoredRow | None],
+    absent: StoredRow,
     now: int,
     events: QueryEvents,
 ) -> None:

@@ -24,7 +24,7 @@ from tailrace.materializer.queries.timers import Timers
 from tailrace.materializer.views.batch import ViewBatch
 from tailrace.materializer.views.partition import ViewPartition
 from tailrace.queries import QueryIndex
-from tailrace.store.layout.row import Row
+from tailrace.store.layout.row import StoredRow
 from tailrace.store.write.match_writer import (
     QUIET,
     SETTLED,
@@ -350,5 +350,5 @@ class Enrolment:
                 self._members.append((query, following))
         keys = list({key for found in members.values() for key in found})
         held = dict(zip(keys, store.held(place, keys), strict=True))
-        absent = Row(place.generation, 0, place.offset, now, None)
+        absent = StoredRow(place.generation, 0, place.offset, now, None)
         of_members(self._view, members, held, absent, now, events)

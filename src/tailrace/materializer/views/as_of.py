@@ -10,7 +10,7 @@ half is for reading on. A restore, too, must be through within that time.
 from __future__ import annotations
 
 from tailrace.kafka.changelogs import Partition
-from tailrace.store.layout.stored import Stored
+from tailrace.store.layout.stored_position import StoredPosition
 
 # How often the end of a changelog is read for this, in seconds.
 EVERY = 60.0
@@ -54,7 +54,7 @@ def outdated(as_of: int | None, kept: float, now: int, *, floor: float = 0.0) ->
     return as_of is None or now - as_of > max(kept / 2, floor) * 1000
 
 
-def unusable(stored: Stored, first: int, end: int, kept: float, now: int) -> str:
+def unusable(stored: StoredPosition, first: int, end: int, kept: float, now: int) -> str:
     """Why reading can't go on from what is stored; empty if it can. `first` and `end` are those of the changelog."""
     if stored.offset is None or stored.offset == end - 1:
         return ""

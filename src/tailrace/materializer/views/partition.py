@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tailrace.contracts.catalog import CatalogView
 from tailrace.materializer.partition import OpenPartition
-from tailrace.store.layout.stored import Stored
+from tailrace.store.layout.stored_position import StoredPosition
 
 
 @dataclass
@@ -27,7 +27,7 @@ class ViewPartition(OpenPartition[CatalogView]):
         """The offset from which on the store may serve the build that the catalog names."""
         return self.entry.since.get(str(self.number), -1)
 
-    def agrees(self, stored: Stored) -> bool:
+    def agrees(self, stored: StoredPosition) -> bool:
         """Whether Redis holds the offset that is believed, and serves the generation that is believed."""
         return super().agrees(stored) and stored.generation == self.generation
 

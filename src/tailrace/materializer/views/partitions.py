@@ -23,7 +23,7 @@ from tailrace.materializer.views.batch import ViewBatch, conflate
 from tailrace.materializer.views.partition import ViewPartition
 from tailrace.materializer.views.upkeep import Upkeep
 from tailrace.store.layout.packed import Packed
-from tailrace.store.layout.stored import Stored
+from tailrace.store.layout.stored_position import StoredPosition
 from tailrace.store.write.writer import Applied, Parcel, PositionMoved, Rejected
 
 log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class ViewPartitions(Partitions[CatalogView, ViewPartition, SentChanges, Applied
         if moved is not None:
             self.lose(held, moved.offset)
 
-    def _probed(self, held: ViewPartition, stored: Stored) -> PositionMoved | None:
+    def _probed(self, held: ViewPartition, stored: StoredPosition) -> PositionMoved | None:
         return self._complete(held) or self._upkeep.give_up(held, stored.next)
 
     def _complete(self, held: ViewPartition) -> PositionMoved | None:

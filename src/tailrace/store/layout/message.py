@@ -22,7 +22,7 @@ ROW, GONE, READY = b"row", b"gone", b"ready"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class QueryEvent:
     """What happened to a key in a query: the change behind it, with the row if the key is a member."""
 
     kind: bytes
@@ -53,12 +53,12 @@ class Message:
 
     number: int
     settled: bool
-    event: Event
+    event: QueryEvent
 
 
 def unpack_message(data: bytes) -> Message:
     """Read the bytes that Redis published."""
     number, settled, kind, generation, version, offset, timestamp, length, rest = data.split(b" ", 8)
     end = int(length)
-    event = Event(kind, rest[:end], int(generation), int(version), int(offset), int(timestamp), rest[end:] or None)
+    event = QueryEvent(kind, rest[:end], int(generation), int(version), int(offset), int(timestamp), rest[end:] or None)
     return Message(int(number), settled == b"1", event)

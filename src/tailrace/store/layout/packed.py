@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tailrace.contracts.record import Change
-from tailrace.store.layout.row import Row, unpack
+from tailrace.store.layout.row import StoredRow, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def pack(changes: Iterable[Change]) -> Packed:
     """Pack changes, at most one per key and generation."""
     packed = Packed()
     for c in changes:
-        packed.fields.extend((c.key, Row(c.generation, c.version, c.offset, c.timestamp, c.value).pack()))
+        packed.fields.extend((c.key, StoredRow(c.generation, c.version, c.offset, c.timestamp, c.value).pack()))
         if c.expires is not None:
             packed.expiries.extend((len(packed), c.expires))
     return packed

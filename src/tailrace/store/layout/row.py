@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StoredRow:
     """The row of a key. `value` is its compact JSON, or None if the key is gone."""
 
     generation: int
@@ -31,7 +31,7 @@ class Row:
         )
 
 
-def unpack(data: bytes) -> Row:
+def unpack(data: bytes) -> StoredRow:
     """Read the bytes that Redis returned or published."""
     generation, version, offset, timestamp, value = data.split(b" ", 4)
-    return Row(int(generation), int(version), int(offset), int(timestamp), value or None)
+    return StoredRow(int(generation), int(version), int(offset), int(timestamp), value or None)

@@ -9,7 +9,7 @@ FIELDS = ["lineage", "offset", "target", "generation", "next", "pruned", "as-of"
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredPosition:
     """How far a partition has come.
 
     `offset` is None if the store has no position of the view's lineage: then nothing is known of the
@@ -32,12 +32,12 @@ class Stored:
         return self.offset is not None and self.target is not None and self.offset >= self.target
 
 
-def stored(fields: Sequence[bytes | None], lineage: str) -> Stored:
+def read_position(fields: Sequence[bytes | None], lineage: str) -> StoredPosition:
     """The position in the values of `FIELDS`; the position of another lineage counts as none."""
     found, offset, target, generation, following, pruned, as_of = fields
     if found != lineage.encode() or offset is None or target is None:
-        return Stored(None, None)
-    return Stored(
+        return StoredPosition(None, None)
+    return StoredPosition(
         int(offset),
         int(target),
         int(generation) if generation is not None else None,

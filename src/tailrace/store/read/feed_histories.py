@@ -24,13 +24,13 @@ from typing import Any, cast
 from tailrace.store.connection.scripts import AsyncScript, script_text
 from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.feed_keys import LEASE, FeedPlace, feed_keys
-from tailrace.store.layout.row import Row, unpack
+from tailrace.store.layout.row import StoredRow, unpack
 
 PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class Registration:
     """A client is registered until `expires`, in ms since 1970.
 
     The store has reached `offset` of the changelog; None if it holds no position of the lineage yet: then ask
@@ -68,7 +68,7 @@ class Page:
     `reached`: the last of them or, if there are no more, the offset that the store has reached.
     """
 
-    events: list[Row]
+    events: list[StoredRow]
     complete: bool
     reached: int
     start: int
@@ -79,7 +79,7 @@ class Heard:
     """A published event. Its client had no other event after the offset `before`."""
 
     before: int
-    event: Row
+    event: StoredRow
 
 
 def heard(message: bytes) -> Heard:
@@ -88,7 +88,7 @@ def heard(message: bytes) -> Heard:
     return Heard(int(before), unpack(event))
 
 
-class Listening:
+class FeedHistories:
     """Registrations and histories. Every method raises Unavailable when it fails.
 
     `gateway` is a name without spaces that no other gateway has. A cancelled method has made its registration
@@ -107,11 +107,11 @@ class Listening:
         # The name of a partition's histories comes with the first answer.
         self._begun: dict[tuple[str, int], str] = {}
 
-    async def listen(self, place: FeedPlace, client: bytes) -> Listener:
+    async def listen(self, place: FeedPlace, client: bytes) -> Registration:
         """Register a client, or refresh its registration."""
         return await self._registered(place, client, "listen")
 
-    async def leave(self, place: FeedPlace, client: bytes) -> Listener:
+    async def leave(self, place: FeedPlace, client: bytes) -> Registration:
         """End the registration of a client at this gateway. Its events are kept for the hold time."""
         return await self._registered(place, client, "leave")
 
@@ -138,7 +138,7 @@ class Listening:
         """The channel of a client's events."""
         return feed_keys(self._prefix, place.feed.name, place.partition).channel(place.lineage, client)
 
-    async def _registered(self, place: FeedPlace, client: bytes, how: str) -> Listener:
+    async def _registered(self, place: FeedPlace, client: bytes, how: str) -> Registration:
         keys, feed = feed_keys(self._prefix, place.feed.name, place.partition), place.feed
         while True:
             begun = self._known(place)
@@ -151,7 +151,7 @@ class Listening:
             if found[0] == b"begun":
                 self._learn(place, found[1])
                 continue
-            return Listener(*map(int, found[1:]))
+            return Registration(*map(int, found[1:]))
 
     def _known(self, place: FeedPlace) -> str:
         return self._begun.get((place.feed.name, place.partition), "none")

@@ -9,7 +9,7 @@ from typing import Any, cast
 from tailrace.store.connection.scripts import AsyncScript, script_text
 from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.keys import QueryNames, partition_keys
-from tailrace.store.layout.row import Row, unpack
+from tailrace.store.layout.row import StoredRow, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Members:
     offset: int
     generation: int
     number: int
-    rows: dict[bytes, Row]
+    rows: dict[bytes, StoredRow]
     left: dict[bytes, int]
     next: int | None = None
 
@@ -54,7 +54,7 @@ class NotReady:
 
 
 @dataclass(frozen=True, slots=True)
-class Reset:
+class NotResumable:
     """The position can't be used: read all members. `reason` is one of
 
     generation: the position is of another build
@@ -97,7 +97,7 @@ class Matches:
         after: int,
         *,
         most: int | None = None,
-    ) -> Members | NotReady | Reset:
+    ) -> Members | NotReady | NotResumable:
         """What has changed for a reader that has seen everything of a generation up to the offset `after`.
 
         With `most`, this is the first page of the members, and everything that has left; `snapshot` has the
@@ -106,7 +106,7 @@ class Matches:
         arguments = [b"%d" % generation, b"%d" % after, b"", _text(most), b"rows"]
         result = await self._read(view, partition, lineage, query, arguments)
         if result[0] == b"reset":
-            return Reset(result[1].decode())
+            return NotResumable(result[1].decode())
         return _members(result) if result[0] == b"members" else NotReady()
 
     async def offsets(

@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tailrace.contracts.freshness import Report
-from tailrace.store.connection.outages import Unavailable as Unavailable
 from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.keys import catalog_key, freshness_key, partition_keys
 from tailrace.store.layout.reports import read_reports
-from tailrace.store.layout.row import Row, unpack
-from tailrace.store.layout.stored import FIELDS, Stored
-from tailrace.store.layout.stored import stored as stored_of
+from tailrace.store.layout.row import StoredRow, unpack
+from tailrace.store.layout.stored_position import FIELDS, StoredPosition, read_position
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """One read of a key: its row or tombstone, and how far its partition has come (see `Stored`)."""
+class KeyRead:
+    """One read of a key: its row or tombstone, and how far its partition has come (see `StoredPosition`)."""
 
-    row: Row | None
+    row: StoredRow | None
     offset: int | None
     whole: bool
     target: int | None = None
@@ -35,7 +33,7 @@ class Reader:
         self._prefix = prefix
         self._servers = servers
 
-    async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
+    async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[KeyRead]:
         """Read keys of one partition, all at one moment."""
         names = partition_keys(self._prefix, view, partition)
         async with self._servers.at(names.position) as redis:
@@ -44,11 +42,11 @@ class Reader:
             pipeline.hmget(cast(str, names.rows), cast(list[str], keys))
             pipeline.hmget(cast(str, names.gone), cast(list[str], keys))
             position, rows, gone = await pipeline.execute()
-        stored = stored_of(position, lineage)
+        stored = read_position(position, lineage)
         if stored.offset is None:
-            return [Held(None, None, False)] * len(keys)
+            return [KeyRead(None, None, False)] * len(keys)
         return [
-            Held(
+            KeyRead(
                 unpack(row) if row is not None else unpack(tomb) if tomb is not None else None,
                 stored.offset,
                 stored.whole,
@@ -59,7 +57,7 @@ class Reader:
             for row, tomb in zip(rows, gone, strict=True)
         ]
 
-    async def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[Stored]:
+    async def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[StoredPosition]:
         """How far each (view, partition, lineage) has come."""
         names = [partition_keys(self._prefix, view, partition).position for view, partition, _ in partitions]
         found: dict[int, Any] = {}
@@ -69,7 +67,7 @@ class Reader:
                 for n in numbers:
                     pipeline.hmget(cast(str, names[n]), FIELDS)
                 found.update(zip(numbers, await pipeline.execute(), strict=True))
-        return [stored_of(found[n], lineage) for n, (_, _, lineage) in enumerate(partitions)]
+        return [read_position(found[n], lineage) for n, (_, _, lineage) in enumerate(partitions)]
 
     async def catalog(self) -> dict[str, bytes]:
         """The records of the catalog topic, by record key."""

@@ -16,7 +16,7 @@ from tailrace.store.connection.servers import AsyncServers
 KEPT = 7 * 86_400
 
 
-class Restricted:
+class RestrictedUsers:
     """Every method raises Unavailable when it fails."""
 
     def __init__(self, servers: AsyncServers, prefix: str) -> None:

@@ -17,21 +17,20 @@ from redis.exceptions import NoPermissionError
 
 from tailrace.store.connection.servers import AsyncServers
 from tailrace.store.layout.keys import partition_keys
-from tailrace.store.layout.row import Row, unpack
-from tailrace.store.layout.stored import FIELDS, Stored
-from tailrace.store.layout.stored import stored as stored_of
+from tailrace.store.layout.row import StoredRow, unpack
+from tailrace.store.layout.stored_position import FIELDS, StoredPosition, read_position
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ScanBatch:
     """Rows or tombstones by key, and how far the partition was. `cursor` leads to the next batch; 0 after the last."""
 
-    rows: dict[bytes, Row]
+    rows: dict[bytes, StoredRow]
     cursor: int
-    stored: Stored
+    stored: StoredPosition
 
 
-class Scanning:
+class Scans:
     """Scans partitions. Every method raises Unavailable when it fails."""
 
     def __init__(self, servers: AsyncServers, prefix: str) -> None:
@@ -40,7 +39,7 @@ class Scanning:
 
     async def batch(
         self, view: str, partition: int, lineage: str, *, gone: bool = False, cursor: int = 0, count: int = 100
-    ) -> Batch:
+    ) -> ScanBatch:
         """About `count` rows, or tombstones, from a cursor on; a small hash comes whole."""
         names = partition_keys(self._prefix, view, partition)
         async with self._servers.at(names.position) as redis:
@@ -48,7 +47,9 @@ class Scanning:
             pipeline.hmget(cast(str, names.position), FIELDS)
             pipeline.hscan(cast(str, names.gone if gone else names.rows), cursor, count=count)
             position, (following, found) = await pipeline.execute()
-        return Batch({key: unpack(row) for key, row in found.items()}, int(following), stored_of(position, lineage))
+        return ScanBatch(
+            {key: unpack(row) for key, row in found.items()}, int(following), read_position(position, lineage)
+        )
 
     async def server(self, view: str, partition: int) -> str:
         """The server process that holds a partition; empty if this user may not ask Redis for that."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tailrace.store.layout.stored import FIELDS, stored
+from tailrace.store.layout.stored_position import FIELDS, read_position
 from tailrace.store.write.writer import PositionMoved, StoreWriter, moved
 
 
@@ -71,7 +71,7 @@ class HandOvers:
             for held in (names.rows, names.gone) if keys else ():
                 pipeline.hmget(cast(str, held), cast(list[str], keys))
             position, *held_rows = cast(list[list[Any]], pipeline.execute())
-        found = stored(position, lineage)
+        found = read_position(position, lineage)
         if found.generation != generation:
             return PositionMoved(found.offset)
         if not keys:

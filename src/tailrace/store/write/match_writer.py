@@ -11,9 +11,9 @@ import redis
 from tailrace.contracts.record import Change
 from tailrace.store.connection.scripts import script_text
 from tailrace.store.layout.keys import QueryNames
-from tailrace.store.layout.message import Event
+from tailrace.store.layout.message import QueryEvent
 from tailrace.store.layout.packed import pack
-from tailrace.store.layout.row import Row, unpack
+from tailrace.store.layout.row import StoredRow, unpack
 from tailrace.store.write.writer import Applied, Parcel, PositionMoved, Rejected, StoreWriter, applied, moved
 
 # The most keys that are remembered as having left a query, for clients that come back.
@@ -40,7 +40,7 @@ class Outcome:
     `expires` says when the keys of a query expire, in ms since 1970.
     """
 
-    events: Sequence[Event]
+    events: Sequence[QueryEvent]
     of: Mapping[str, Sequence[int]]
     modes: Mapping[str, str]
     expires: Mapping[str, int]
@@ -166,7 +166,7 @@ class MatchWriter:
         keys = [name for query in queries for name in (names.of(query).query, names.of(query).left)]
         return int(cast(int, self._forget_left(keys, [offset])))
 
-    def held(self, place: BelievedPartition, keys: Sequence[bytes]) -> list[Row | None]:
+    def held(self, place: BelievedPartition, keys: Sequence[bytes]) -> list[StoredRow | None]:
         """The row or tombstone of each key. It may be outdated unless a write to the same place succeeds after it."""
         if not keys:
             return []
@@ -179,7 +179,7 @@ class MatchWriter:
         found = (tomb if row is None else row for row, tomb in zip(rows, gone, strict=True))
         return [None if data is None else unpack(data) for data in found]
 
-    def scan_rows(self, place: BelievedPartition, cursor: int, count: int) -> tuple[int, dict[bytes, Row]]:
+    def scan_rows(self, place: BelievedPartition, cursor: int, count: int) -> tuple[int, dict[bytes, StoredRow]]:
         """About `count` rows from a cursor on. The cursor is 0 again after the last."""
         names = self.writer.keys(place.view, place.partition)
         with self.writer.at(names.rows) as client:

@@ -18,7 +18,7 @@ from tailrace.store.connection.servers import Servers
 from tailrace.store.layout.keys import PartitionKeys, catalog_key, partition_keys
 from tailrace.store.layout.packed import Packed, pack
 from tailrace.store.layout.row import unpack
-from tailrace.store.layout.stored import FIELDS, Stored, stored
+from tailrace.store.layout.stored_position import FIELDS, StoredPosition, read_position
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class StoreWriter:
         """The stored offset of each (view, partition, lineage); None if the store has no position of the lineage."""
         return [found.offset for found in self.stored(partitions)]
 
-    def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[Stored]:
+    def stored(self, partitions: Sequence[tuple[str, int, str]]) -> list[StoredPosition]:
         """How far each (view, partition, lineage) is."""
         names = [self.keys(view, partition).position for view, partition, _ in partitions]
         found: dict[int, Any] = {}
@@ -149,7 +149,7 @@ class StoreWriter:
                 for n in numbers:
                     pipeline.hmget(cast(str, names[n]), FIELDS)
                 found.update(zip(numbers, pipeline.execute(), strict=True))
-        return [stored(found[n], lineage) for n, (_, _, lineage) in enumerate(partitions)]
+        return [read_position(found[n], lineage) for n, (_, _, lineage) in enumerate(partitions)]
 
     def newest(self, view: str, partition: int, keys: Sequence[bytes]) -> list[Change | None]:
         """The change of highest rank that the store holds of each key, kept back or not; None if it has no row."""

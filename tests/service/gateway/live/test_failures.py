@@ -18,7 +18,7 @@ from running import eventually
 from services import NewRedis
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.layout.keys import default_prefix, partition_keys
-from tailrace.store.layout.row import Row
+from tailrace.store.layout.row import StoredRow
 
 KEY = "362"
 PATH = f"/views/averages/{KEY}"
@@ -98,7 +98,7 @@ def test_a_lost_message_is_made_up_for(new_gateway: NewGateway, store: Store, se
     tap.frames("ready")
     # Written, but not published: to a gateway that is a message lost on the way.
     names = partition_keys(default_prefix(fresh), "averages", 0)
-    redis.Redis.from_url(server.url).hset(cast(str, names.rows), KEY, cast(str, Row(1, 2, 7, 0, row(2)).pack()))
+    redis.Redis.from_url(server.url).hset(cast(str, names.rows), KEY, cast(str, StoredRow(1, 2, 7, 0, row(2)).pack()))
     assert tap.frame().data == {"version": 2}
     assert gateway.metric("tailrace_gateway_repaired_total") == 1
 

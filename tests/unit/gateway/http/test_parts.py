@@ -24,8 +24,8 @@ from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.timing import Timing
-from tailrace.store.layout.row import Row
-from tailrace.store.read.reader import Held
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.read.reader import KeyRead
 
 KEY = (Column("movie_id", "bigint"),)
 VIEW = KnownView("averages", "0123abcd", 1, 1, KEY)
@@ -48,12 +48,12 @@ def test_what_is_not_utf_8_is_refused_and_said(segment: str) -> None:
     ['"0123abcd.1.0-5"', 'W/"0123abcd.1.0-5"', '"x", "0123abcd.1.0-5"', 'W/"x",W/"0123abcd.1.0-5"', "*", " * "],
 )
 def test_an_entity_tag_is_found_in_every_form_of_the_header(header: str) -> None:
-    assert matches(header, etag(VIEW, 0, Row(1, 9, 5, 0, b"{}")))
+    assert matches(header, etag(VIEW, 0, StoredRow(1, 9, 5, 0, b"{}")))
 
 
 @pytest.mark.parametrize("header", [None, "", '"0123abcd.1.0-6"', "0123abcd.1.0-5", '"0123abcd.1.0-55"', '""'])
 def test_another_entity_tag_does_not_match(header: str | None) -> None:
-    assert not matches(header, etag(VIEW, 0, Row(1, 9, 5, 0, b"{}")))
+    assert not matches(header, etag(VIEW, 0, StoredRow(1, 9, 5, 0, b"{}")))
 
 
 def records(*, generation: int = 1, topic_id: str = "t", views: Sequence[str] = ("averages",)) -> dict[str, bytes]:
@@ -92,12 +92,12 @@ class Slow:
         self.asked: list[list[bytes]] = []
         self.answers: asyncio.Queue[Exception | None] = asyncio.Queue()
 
-    async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
+    async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[KeyRead]:
         assert (view, partition, lineage) == (VIEW.name, 0, VIEW.lineage)
         self.asked.append(list(keys))
         if (error := await self.answers.get()) is not None:
             raise error
-        return [Held(Row(1, 1, 1, 0, key), 1, True) for key in keys]
+        return [KeyRead(StoredRow(1, 1, 1, 0, key), 1, True) for key in keys]
 
 
 def test_reads_that_come_while_one_is_under_way_are_made_together() -> None:
@@ -197,7 +197,7 @@ def test_a_message_that_is_not_a_row_is_dropped_and_the_next_one_delivered() -> 
         written: list[bytes] = []
         follower = hub.attach(VIEW, b"1", Watching(Wire(written.append, lambda: None, Framing.CHUNKED)))
         followed = follower.followed
-        followed.learn(Held(None, 0, True))
+        followed.learn(KeyRead(None, 0, True))
         for data in (b"", b"nonsense", b"1 2", b"a b c d e"):
             channels.deliver(b"averages/0/1", data)
         channels.deliver(b"unknown", b"nonsense")

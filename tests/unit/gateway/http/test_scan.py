@@ -14,21 +14,23 @@ from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.http.listings.page import ScanPlace
 from tailrace.gateway.http.listings.scan import ListingPage, Moved, choose, scan
 from tailrace.gateway.live.positions import Ahead, Later, Reset, Since, since
-from tailrace.store.layout.row import Row
-from tailrace.store.layout.stored import Stored
-from tailrace.store.read.scanning import Batch
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.layout.stored_position import StoredPosition
+from tailrace.store.read.scans import ScanBatch
 
 VIEW = KnownView("orders", "0123abcd", 1, 2, (Column("id", "bigint"),))
 
 
-def row(offset: int, value: bytes | None = b"{}") -> Row:
-    return Row(1, offset + 1, offset, 0, value)
+def row(offset: int, value: bytes | None = b"{}") -> StoredRow:
+    return StoredRow(1, offset + 1, offset, 0, value)
 
 
 class RowScanner:
     """Gives rows in batches whose size it chooses itself; a restart changes their order."""
 
-    def __init__(self, rows: Mapping[int, dict[bytes, Row]], size: int, gone: Mapping[int, dict[bytes, Row]]) -> None:
+    def __init__(
+        self, rows: Mapping[int, dict[bytes, StoredRow]], size: int, gone: Mapping[int, dict[bytes, StoredRow]]
+    ) -> None:
         self.rows, self.gone, self.size = rows, gone, size
         self.run = "first"
         self.generation = 1
@@ -43,12 +45,12 @@ class RowScanner:
         gone: bool = False,
         cursor: int = 0,
         count: int = 100,  # noqa: ARG002
-    ) -> Batch:
+    ) -> ScanBatch:
         self.batches += 1
         held = sorted((self.gone if gone else self.rows).get(partition, {}).items(), reverse=self.run != "first")
         following = cursor + self.size
-        stored = Stored(1000, -1, self.generation)
-        return Batch(dict(held[cursor:following]), following if following < len(held) else 0, stored)
+        stored = StoredPosition(1000, -1, self.generation)
+        return ScanBatch(dict(held[cursor:following]), following if following < len(held) else 0, stored)
 
     async def server(self, view: str, partition: int) -> str:  # noqa: ARG002
         return self.run
@@ -128,13 +130,17 @@ def test_who_has_seen_nothing_of_a_partition_holds_nothing_that_could_be_gone() 
     ],
 )
 def test_a_position_is_worth_what_the_store_still_knows(after: str, expected: object) -> None:
-    assert since(after, VIEW, 1, [Stored(20, 3, 1), Stored(9, -1, 1)]) == expected
+    assert since(after, VIEW, 1, [StoredPosition(20, 3, 1), StoredPosition(9, -1, 1)]) == expected
 
 
 @pytest.mark.parametrize(
     ("stored", "reason"),
-    [(Stored(20, 13, 1), "forgotten"), (Stored(20, 3, 1, pruned=13), "forgotten"), (Stored(20, 12, 1, pruned=12), "")],
+    [
+        (StoredPosition(20, 13, 1), "forgotten"),
+        (StoredPosition(20, 3, 1, pruned=13), "forgotten"),
+        (StoredPosition(20, 12, 1, pruned=12), ""),
+    ],
 )
-def test_what_went_before_a_restore_or_the_horizon_is_not_known(stored: Stored, reason: str) -> None:
-    come = since("0123abcd.1.0-12", VIEW, 1, [stored, Stored(9, -1, 1)])
+def test_what_went_before_a_restore_or_the_horizon_is_not_known(stored: StoredPosition, reason: str) -> None:
+    come = since("0123abcd.1.0-12", VIEW, 1, [stored, StoredPosition(9, -1, 1)])
     assert (come.reason if isinstance(come, Reset) else "") == reason

@@ -16,8 +16,8 @@ from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.waits import Waits
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.problems import Problem
-from tailrace.store.layout.row import Row
-from tailrace.store.read.reader import Held
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.read.reader import KeyRead
 
 VIEW = KnownView("latest", "0123abcd", 2, 1, (Column("id", "string"),), sources=("ratings",), by_offset=True)
 
@@ -172,11 +172,11 @@ def test_the_preference_to_wait_is_read_as_the_standard_says(header: str | None,
 def test_a_row_tells_by_its_version_only_where_versions_are_offsets() -> None:
     record = SourceRecord.parse("ratings:3:17", VIEW)
     for version, told in ((17, False), (18, True), (30, True)):
-        held = Held(Row(2, version, 5, 0, None), 5, True)
+        held = KeyRead(StoredRow(2, version, 5, 0, None), 5, True)
         assert by_version(VIEW, held, record) is told
-    assert not by_version(VIEW, Held(Row(2, 30, 5, 0, None), 5, False), record), "of a store that is restored"
+    assert not by_version(VIEW, KeyRead(StoredRow(2, 30, 5, 0, None), 5, False), record), "of a store that is restored"
     counted = KnownView("counted", "0123abcd", 2, 1, VIEW.key, sources=("ratings",))
-    assert not by_version(counted, Held(Row(2, 30, 5, 0, None), 5, True), record)
+    assert not by_version(counted, KeyRead(StoredRow(2, 30, 5, 0, None), 5, True), record)
     with pytest.raises(Problem):
         SourceRecord.parse("others:3:17", VIEW)
 
@@ -191,7 +191,7 @@ def test_a_batch_tells_what_its_own_build_has_processed() -> None:
 
 
 def test_the_store_has_reached_an_end_only_with_the_build_that_wrote_it() -> None:
-    assert reached(VIEW, Held(None, 9, True, 0, 2), 9)
-    assert not reached(VIEW, Held(None, 8, True, 0, 2), 9)
-    assert not reached(VIEW, Held(None, 9, True, 0, 1), 9)
-    assert not reached(VIEW, Held(None, 9, False, 20, 2), 9)
+    assert reached(VIEW, KeyRead(None, 9, True, 0, 2), 9)
+    assert not reached(VIEW, KeyRead(None, 8, True, 0, 2), 9)
+    assert not reached(VIEW, KeyRead(None, 9, True, 0, 1), 9)
+    assert not reached(VIEW, KeyRead(None, 9, False, 20, 2), 9)

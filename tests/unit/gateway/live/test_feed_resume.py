@@ -15,8 +15,8 @@ from tailrace.gateway.live.feeds.position import feed_entry
 from tailrace.gateway.live.feeds.state import Check, FeedState
 from tailrace.gateway.live.feeds.watched import WatchedFeed, page_size
 from tailrace.gateway.live.positions import After, Ahead, Fresh, Reset
-from tailrace.store.layout.row import Row
-from tailrace.store.read.listening import PAGE, Listener
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.read.feed_histories import PAGE, Registration
 
 ENTRY = CatalogFeed(
     "notices", "notices", "id", 1, 2, (Column("client", "string"),), (), {}, hold=30.0, length=5, age=60.0
@@ -40,7 +40,7 @@ ALWAYS = KnownFeed(replace(ENTRY, retain="always"), "0123abcd")
 def test_a_position_is_worth_its_offset_whatever_its_generation(
     position: str | None, expected: Fresh | After | Ahead
 ) -> None:
-    assert feed_entry(position, FEED, 0, Listener(0, 20, 20, 10, 2, 12)) == expected
+    assert feed_entry(position, FEED, 0, Registration(0, 20, 20, 10, 2, 12)) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,28 +58,28 @@ def test_a_position_is_worth_its_offset_whatever_its_generation(
 def test_who_can_not_be_given_everything_is_told_why(
     position: str, feed: KnownFeed, start: int, reason: str, why: str
 ) -> None:
-    found = feed_entry(position, feed, 0, Listener(0, 20, 20, start, 2, start))
+    found = feed_entry(position, feed, 0, Registration(0, 20, 20, start, 2, start))
     assert isinstance(found, Reset) and found.reason == reason and why in found.message
 
 
 def test_who_has_seen_nothing_of_an_empty_feed_has_missed_nothing() -> None:
-    assert feed_entry("0123abcd.2", FEED, 0, Listener(0, -1, -1, -1, 2, -1)) == After(-1)
+    assert feed_entry("0123abcd.2", FEED, 0, Registration(0, -1, -1, -1, 2, -1)) == After(-1)
 
 
 @pytest.mark.parametrize(
     ("front", "listener", "expected", "after"),
     [
-        (10, Listener(0, 30, 20, 5, 1, 10), Check.FINE, 30),
-        (10, Listener(0, 30, 20, 5, 1, 12), Check.GAP, 10),
-        (10, Listener(0, 30, 20, 11, 1, 11), Check.MISSED, 10),
-        (10, Listener(0, 9, 9, 5, 1, 9), Check.LOST, 10),
-        (10, Listener(0, 19, 20, 5, 1, 9), Check.WAIT, 10),
-        (10, Listener(0), Check.WAIT, 10),
-        (None, Listener(0, 9, 9, 5, 1, 9), Check.FINE, None),
+        (10, Registration(0, 30, 20, 5, 1, 10), Check.FINE, 30),
+        (10, Registration(0, 30, 20, 5, 1, 12), Check.GAP, 10),
+        (10, Registration(0, 30, 20, 11, 1, 11), Check.MISSED, 10),
+        (10, Registration(0, 9, 9, 5, 1, 9), Check.LOST, 10),
+        (10, Registration(0, 19, 20, 5, 1, 9), Check.WAIT, 10),
+        (10, Registration(0), Check.WAIT, 10),
+        (None, Registration(0, 9, 9, 5, 1, 9), Check.FINE, None),
     ],
 )
 def test_a_look_at_the_registration_says_what_is_missing(
-    front: int | None, listener: Listener, expected: Check, after: int | None
+    front: int | None, listener: Registration, expected: Check, after: int | None
 ) -> None:
     standing = FeedState()
     standing.front = front
@@ -95,7 +95,7 @@ def watched(client: bytes) -> WatchedFeed:
 def test_an_event_names_its_feed_and_client_and_is_put_in_as_it_is() -> None:
     client = 'c "7" ü'
     feed = watched(client.encode())
-    row = Row(2, 9, 13, 0, '{"text": "ü"}'.encode())
+    row = StoredRow(2, 9, 13, 0, '{"text": "ü"}'.encode())
     partition = FEED.partition(client.encode())
     position = f"0123abcd.2.{partition}-13"
     sse = SSE.encode(feed.frame(row)).decode()
@@ -109,11 +109,11 @@ def test_an_event_names_its_feed_and_client_and_is_put_in_as_it_is() -> None:
 
 def test_bytes_that_would_break_a_frame_do_not() -> None:
     feed = watched(b"c7")
-    assert SSE.encode(feed.frame(Row(1, 1, 0, 0, b'{\r\n"n":1}'))).count(b"\ndata: ") == 2
-    WS.encode(feed.frame(Row(1, 1, 0, 0, b'"\xff"')))[2:].decode()
+    assert SSE.encode(feed.frame(StoredRow(1, 1, 0, 0, b'{\r\n"n":1}'))).count(b"\ndata: ") == 2
+    WS.encode(feed.frame(StoredRow(1, 1, 0, 0, b'"\xff"')))[2:].decode()
 
 
 def test_pages_are_of_so_many_bytes() -> None:
-    small, large = Row(1, 1, 0, 0, b"{}"), Row(1, 1, 0, 0, b"x" * 1_000_000)
+    small, large = StoredRow(1, 1, 0, 0, b"{}"), StoredRow(1, 1, 0, 0, b"x" * 1_000_000)
     assert page_size([small]) == PAGE and page_size([large]) == 1
-    assert 100 < page_size([Row(1, 1, 0, 0, b"x" * 1000)]) < PAGE
+    assert 100 < page_size([StoredRow(1, 1, 0, 0, b"x" * 1000)]) < PAGE

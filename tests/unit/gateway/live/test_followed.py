@@ -16,20 +16,20 @@ from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.live.keys.subscription import KeySubscription
 from tailrace.gateway.live.keys.watched import WatchedKey
 from tailrace.gateway.live.positions import After, Fresh, Reset
-from tailrace.store.layout.row import Row
-from tailrace.store.read.reader import Held
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.read.reader import KeyRead
 
 KEY = b"362"
 VIEW = KnownView("averages", "0123abcd", 1, 1, (Column("movie_id", "bigint"),))
 
 
-def row(version: int, offset: int | None = None, value: bytes | None = b"") -> Row:
+def row(version: int, offset: int | None = None, value: bytes | None = b"") -> StoredRow:
     shown = b'{"version":%d}' % version if value == b"" else value
-    return Row(1, version, version * 10 if offset is None else offset, 0, shown)
+    return StoredRow(1, version, version * 10 if offset is None else offset, 0, shown)
 
 
-def held(found: Row | None = None, offset: int = 100, target: int = -1) -> Held:
-    return Held(found, offset, True, target)
+def held(found: StoredRow | None = None, offset: int = 100, target: int = -1) -> KeyRead:
+    return KeyRead(found, offset, True, target)
 
 
 class Client:
@@ -43,7 +43,7 @@ class Client:
         self.wire.stream = self.subscription
         self.follower = parts.keys.attach(VIEW, KEY, self.subscription)
 
-    def enter(self, entry: Fresh | After | Reset, read: Held) -> None:
+    def enter(self, entry: Fresh | After | Reset, read: KeyRead) -> None:
         """Come in, with what a read has found."""
         self.subscription._followers[KEY] = self.follower
         self.subscription._enter([self.follower], {KEY: read}, entry if isinstance(entry, Reset) else {KEY: entry})
@@ -79,7 +79,7 @@ def _unchunked(data: bytes) -> bytes:
 class Bench:
     """A followed key with its metrics, settled on a row or on nothing."""
 
-    def __init__(self, found: Row | None = None) -> None:
+    def __init__(self, found: StoredRow | None = None) -> None:
         self.parts = Parts(VIEW)
         self.metrics = self.parts.metrics
         self.followed: WatchedKey = Client(self.parts, Framing.PLAIN).follower.followed
@@ -88,7 +88,7 @@ class Bench:
     def client(
         self,
         entry: Fresh | After | Reset | None = None,
-        read: Held | None = None,
+        read: KeyRead | None = None,
         framing: Framing = Framing.CHUNKED,
     ) -> Client:
         client = Client(self.parts, framing)
@@ -360,9 +360,9 @@ async def test_rows_of_another_build_reach_nobody() -> None:
     bench = Bench(row(5))
     client = bench.client()
     for generation in (0, 2):
-        assert not bench.followed.offer(Row(generation, 99, 990, 0, b"{}"))
-        other = Held(Row(generation, 99, 990, 0, b"{}"), 1000, True, -1, generation)
+        assert not bench.followed.offer(StoredRow(generation, 99, 990, 0, b"{}"))
+        other = KeyRead(StoredRow(generation, 99, 990, 0, b"{}"), 1000, True, -1, generation)
         assert not bench.followed.serves(other) and not bench.followed.learn(other)
-        assert not bench.followed.learn(Held(None, 1000, True, -1, generation))
+        assert not bench.followed.learn(KeyRead(None, 1000, True, -1, generation))
     bench.change(6)
     assert client.events() == ["5", "ready", "6"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tailrace.gateway.live.queries.state import QueryProgress, Verdict
-from tailrace.store.layout.message import GONE, READY, ROW, Event, Message
+from tailrace.store.layout.message import GONE, READY, ROW, Message, QueryEvent
 
 
 def message(
     number: int, key: bytes = b"a", *, kind: bytes = ROW, offset: int = 9, settled: bool = True, version: int = 0
 ) -> Message:
-    return Message(number, settled, Event(kind, key, 1, version, offset, 0, b"{}" if kind == ROW else None))
+    return Message(number, settled, QueryEvent(kind, key, 1, version, offset, 0, b"{}" if kind == ROW else None))
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_ready_is_the_next_message_where_the_position_is_not_within_the_break(co
 
 
 def test_another_build_is_not_followed(course: QueryProgress) -> None:
-    assert course.judge(Message(11, True, Event(ROW, b"a", 2, 1, 9, 0, b"{}"))) is Verdict.MISSED
+    assert course.judge(Message(11, True, QueryEvent(ROW, b"a", 2, 1, 9, 0, b"{}"))) is Verdict.MISSED
 
 
 def test_only_settled_messages_move_the_position_and_never_back(course: QueryProgress) -> None:

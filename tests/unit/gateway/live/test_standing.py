@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.gateway.live.keys.state import KeyState
-from tailrace.store.layout.row import Row
-from tailrace.store.read.reader import Held
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.read.reader import KeyRead
 
 
-def row(version: int, offset: int, value: bytes | None = b"{}", generation: int = 1) -> Row:
-    return Row(generation, version, offset, 0, value)
+def row(version: int, offset: int, value: bytes | None = b"{}", generation: int = 1) -> StoredRow:
+    return StoredRow(generation, version, offset, 0, value)
 
 
-def held(found: Row | None, offset: int | None, *, whole: bool = True) -> Held:
-    return Held(found, offset, whole, -1)
+def held(found: StoredRow | None, offset: int | None, *, whole: bool = True) -> KeyRead:
+    return KeyRead(found, offset, whole, -1)
 
 
-def settled(found: Row | None, offset: int) -> KeyState:
+def settled(found: StoredRow | None, offset: int) -> KeyState:
     standing = KeyState()
     assert not standing.learn(held(found, offset)), "the first whole read is for the snapshot, not news"
     assert standing.settled
@@ -102,13 +102,13 @@ class Model:
     """One key's changelog, a store that can be lost and restored, and what a client was told."""
 
     def __init__(self) -> None:
-        self.log: list[Row] = []
-        self.stored: Row | None = None
+        self.log: list[StoredRow] = []
+        self.stored: StoredRow | None = None
         self.offset = -1
         self.target = -1
         self.standing = KeyState()
-        self.told: list[Row] = []
-        self.published: list[Row] = []
+        self.told: list[StoredRow] = []
+        self.published: list[StoredRow] = []
 
     def write(self, version: int, gone: bool) -> None:
         self.log.append(row(version, len(self.log), None if gone else b"{}"))
@@ -132,7 +132,7 @@ class Model:
 
     def sweep(self) -> None:
         was_settled = self.standing.settled
-        news = self.standing.learn(Held(self.stored, self.offset, self.offset >= self.target, self.target))
+        news = self.standing.learn(KeyRead(self.stored, self.offset, self.offset >= self.target, self.target))
         if self.standing.row is not None and (news or (not was_settled and self.standing.settled)):
             self.told.append(self.standing.row)
 

@@ -25,8 +25,8 @@ from tailrace.gateway.http.lookup import matches as matches_tag
 from tailrace.gateway.live.positions import Ahead, Later, Reset, Since, since, too_far_ahead
 from tailrace.gateway.problems import Problem, being_restored, redis_away, unavailable
 from tailrace.queries import Predicate, row_decoder
-from tailrace.store.layout.stored import Stored
-from tailrace.store.read.reader import Unavailable
+from tailrace.store.connection.outages import Unavailable
+from tailrace.store.layout.stored_position import StoredPosition
 
 LIMIT = 100
 MOST = 1000
@@ -56,7 +56,7 @@ class _Standing:
     """How far a view is, all partitions whole and of one build."""
 
     generation: int
-    stored: Sequence[Stored]
+    stored: Sequence[StoredPosition]
 
     @property
     def offsets(self) -> dict[int, int]:
@@ -179,7 +179,7 @@ async def _standing(gateway: Gateway, view: KnownView) -> _Standing:
     return _Standing(generations.pop(), stored)
 
 
-def _generation(stored: Stored, known: int) -> int:
+def _generation(stored: StoredPosition, known: int) -> int:
     return stored.generation if stored.generation is not None else known
 
 

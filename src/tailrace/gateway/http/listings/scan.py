@@ -16,10 +16,10 @@ from tailrace.gateway.catalog import KnownView
 from tailrace.gateway.http.listings.page import ScanPlace, digest, digests
 from tailrace.gateway.live.keys.reads import Reads
 from tailrace.queries import Predicate
-from tailrace.store.layout.row import Row
-from tailrace.store.layout.stored import Stored
-from tailrace.store.read.reader import Held
-from tailrace.store.read.scanning import Batch
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.layout.stored_position import StoredPosition
+from tailrace.store.read.reader import KeyRead
+from tailrace.store.read.scans import ScanBatch
 
 # What one page costs at most, beside its last batch: rows that are looked at, and bytes that go out.
 EXAMINED = 10_000
@@ -28,11 +28,11 @@ _FEWEST, _MOST = 10, 500
 
 
 class RowScanner(Protocol):
-    """Where rows are scanned: `tailrace.store.read.scanning.Scanning`."""
+    """Where rows are scanned: `tailrace.store.read.scans.Scans`."""
 
     async def batch(
         self, view: str, partition: int, lineage: str, *, gone: bool = False, cursor: int = 0, count: int = 100
-    ) -> Batch:
+    ) -> ScanBatch:
         """Some rows, or tombstones, of a partition."""
 
     async def server(self, view: str, partition: int) -> str:
@@ -42,7 +42,7 @@ class RowScanner(Protocol):
 class Moved(Exception):
     """The rows that the scan began with are no longer there: the partition serves another build, or was lost."""
 
-    def __init__(self, partition: int, stored: Stored) -> None:
+    def __init__(self, partition: int, stored: StoredPosition) -> None:
         super().__init__(partition)
         self.partition = partition
         self.stored = stored
@@ -52,8 +52,8 @@ class Moved(Exception):
 class ListingPage:
     """Rows, and keys that are gone, with the place at which the next page begins; None where there is none."""
 
-    rows: dict[bytes, Row] = field(default_factory=dict)
-    gone: dict[bytes, Row] = field(default_factory=dict)
+    rows: dict[bytes, StoredRow] = field(default_factory=dict)
+    gone: dict[bytes, StoredRow] = field(default_factory=dict)
     place: ScanPlace | None = None
     examined: int = 0
     size: int = 0
@@ -61,7 +61,7 @@ class ListingPage:
     def __len__(self) -> int:
         return len(self.rows) + len(self.gone)
 
-    def add(self, key: bytes, row: Row, *, gone: bool) -> None:
+    def add(self, key: bytes, row: StoredRow, *, gone: bool) -> None:
         """Take a row in; of a key that comes twice, the newer one counts."""
         before = self.rows.pop(key, None) or self.gone.pop(key, None)
         if before is not None and before.rank > row.rank:
@@ -106,7 +106,7 @@ async def scan(
     return found
 
 
-async def _chosen(rows: Mapping[bytes, Row], place: ScanPlace, matches: Matches | None) -> dict[bytes, bool]:
+async def _chosen(rows: Mapping[bytes, StoredRow], place: ScanPlace, matches: Matches | None) -> dict[bytes, bool]:
     """The keys that belong to the page, each with whether it is gone."""
     if place.sent:
         rows = {key: row for key, row in rows.items() if digest(key) not in place.sent}
@@ -117,7 +117,7 @@ async def _chosen(rows: Mapping[bytes, Row], place: ScanPlace, matches: Matches 
     return await asyncio.to_thread(choose, rows, place, matches)
 
 
-def choose(rows: Mapping[bytes, Row], place: ScanPlace, matches: Matches | None) -> dict[bytes, bool]:
+def choose(rows: Mapping[bytes, StoredRow], place: ScanPlace, matches: Matches | None) -> dict[bytes, bool]:
     """Which rows or tombstones belong to a listing, each with whether its key is gone for the client.
 
     Who has seen nothing of a partition holds nothing that could be gone.
@@ -157,7 +157,7 @@ def _following(place: ScanPlace, partitions: int) -> ScanPlace | None:
     return replace(place, partition=place.partition + 1, gone=False, cursor=0, server="", sent=frozenset())
 
 
-def _check(place: ScanPlace, stored: Stored) -> None:
+def _check(place: ScanPlace, stored: StoredPosition) -> None:
     generation = stored.generation if stored.generation is not None else place.generation
     if not stored.whole or generation != place.generation or (stored.offset or 0) < place.offsets[place.partition]:
         raise Moved(place.partition, stored)
@@ -182,13 +182,13 @@ async def pick(
     return await asyncio.to_thread(_picked, view, place, dict(zip(keys, held, strict=True)), matches)
 
 
-def _picked(view: KnownView, place: ScanPlace, held: dict[bytes, Held], matches: Matches | None) -> ListingPage:
+def _picked(view: KnownView, place: ScanPlace, held: dict[bytes, KeyRead], matches: Matches | None) -> ListingPage:
     found = ListingPage()
     for key, one in held.items():
         partition = view.partition(key)
         generation = one.generation if one.generation is not None else place.generation
         if not one.whole or generation != place.generation or (one.offset or 0) < place.offsets[partition]:
-            raise Moved(partition, Stored(one.offset, one.target, one.generation))
+            raise Moved(partition, StoredPosition(one.offset, one.target, one.generation))
         if one.row is not None:
             chosen = choose({key: one.row}, replace(place, partition=partition), matches)
             for name, gone in chosen.items():

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from tailrace.gateway.catalog import KnownFeed
 from tailrace.gateway.live.positions import After, Ahead, Fresh, Reset, readable
-from tailrace.store.read.listening import Listener
+from tailrace.store.read.feed_histories import Registration
 
 
-def feed_entry(text: str | None, feed: KnownFeed, partition: int, listener: Listener) -> Fresh | After | Ahead | Reset:
+def feed_entry(
+    text: str | None, feed: KnownFeed, partition: int, listener: Registration
+) -> Fresh | After | Ahead | Reset:
     """How a client that sent this position comes in, if the store is whole and answers so.
 
     A position without offsets is from before the first record: its client has seen nothing, and is owed everything.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from tailrace.store.layout.row import Row
-from tailrace.store.read.listening import Heard, Listener, Page
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.read.feed_histories import Heard, Page, Registration
 
 
 class Check(Enum):
@@ -59,7 +59,7 @@ class FeedState:
         self.front = offset
         return True
 
-    def learn(self, after: int, page: Page) -> Sequence[Row]:
+    def learn(self, after: int, page: Page) -> Sequence[StoredRow]:
         """Take in a page that was read after an offset; returns what is to be passed on.
 
         A page that begins beyond the front says nothing of what is between.
@@ -82,7 +82,7 @@ class FeedState:
         self.behind = self.front
         return False
 
-    def check(self, asked: int | None, listener: Listener) -> Check:
+    def check(self, asked: int | None, listener: Registration) -> Check:
         """Take in the answer of a registration, asked for when the front was at `asked`."""
         if self.front is None or asked is None:
             return Check.FINE

@@ -25,7 +25,7 @@ from tailrace.gateway.live.positions import After, Ahead, Fresh, Reset
 from tailrace.gateway.live.subscription import Behind, Subscription
 from tailrace.gateway.problems import Problem, unknown_feed
 from tailrace.store.connection.outages import Unavailable
-from tailrace.store.read.listening import Listener, Page
+from tailrace.store.read.feed_histories import Page, Registration
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 _WRITE = 32_768
 
 P = ParamSpec("P")
-_Judged = tuple[Fresh | After | Reset, Listener]
+_Judged = tuple[Fresh | After | Reset, Registration]
 
 
 class FeedSubscription(Subscription):

@@ -23,8 +23,8 @@ from tailrace.gateway.live.positions import Reset
 from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
 from tailrace.store.layout.feed_keys import FeedPlace
-from tailrace.store.layout.row import Row
-from tailrace.store.read.listening import PAGE, Heard, Listener, Page, heard
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.read.feed_histories import PAGE, Heard, Page, Registration, heard
 
 # So many events are read first; after that, pages of about so many bytes.
 FIRST_PAGE = 50
@@ -32,11 +32,11 @@ _PAGE_BYTES = 262_144
 
 
 class FeedSource(Protocol):
-    """Where clients are registered and events are read: `tailrace.store.read.listening.Listening`."""
+    """Where clients are registered and events are read: `tailrace.store.read.feed_histories.FeedHistories`."""
 
-    async def listen(self, place: FeedPlace, client: bytes) -> Listener: ...
+    async def listen(self, place: FeedPlace, client: bytes) -> Registration: ...
 
-    async def leave(self, place: FeedPlace, client: bytes) -> Listener: ...
+    async def leave(self, place: FeedPlace, client: bytes) -> Registration: ...
 
     async def events(self, place: FeedPlace, client: bytes, after: int, count: int = PAGE) -> Page | None:
         """The next events after an offset; None if the client must register first."""
@@ -95,7 +95,7 @@ class WatchedFeed:
         self._tick = tick
         self._metrics = metrics
         self._fanout = Fanout(metrics)
-        self._waiting: list[Row] = []
+        self._waiting: list[StoredRow] = []
         self._repairing = asyncio.Lock()
         self._lost_since: float | None = None
         self.declare(feed)
@@ -177,7 +177,7 @@ class WatchedFeed:
             self._fanout.write([self.frame(event) for event in events])
             self._owe(events)
 
-    def frame(self, event: Row) -> Frame:
+    def frame(self, event: StoredRow) -> Frame:
         """An event as clients are sent it."""
         position = place(self.feed.lineage, event.generation, self.place.partition, event.offset)
         return Frame(self._about, None, event.value or b"null", position, "event")
@@ -187,7 +187,7 @@ class WatchedFeed:
         offsets = {self.place.partition: offset} if offset >= 0 else {}
         return Position(self.feed.lineage, self.feed.entry.generation, offsets)
 
-    async def listen(self) -> Listener:
+    async def listen(self) -> Registration:
         """Register the client, or refresh its registration; raises Unavailable."""
         async with self._order:
             return await self._source.listen(self.place, self.client)
@@ -250,13 +250,13 @@ class WatchedFeed:
             self.exclude(one)
             one.restart(reset)
 
-    def _pass_on(self, news: Sequence[Row]) -> None:
+    def _pass_on(self, news: Sequence[StoredRow]) -> None:
         if news:
             if not self._waiting:
                 self._tick.mark(self)
             self._waiting.extend(news)
 
-    def _owe(self, events: Sequence[Row]) -> None:
+    def _owe(self, events: Sequence[StoredRow]) -> None:
         """Events have come that wait in the store for followers that are not live."""
         if self._late:
             size = sum(len(event.value or b"") for event in events)
@@ -264,7 +264,7 @@ class WatchedFeed:
                 late.owe(size)
 
 
-def page_size(events: Sequence[Row]) -> int:
+def page_size(events: Sequence[StoredRow]) -> int:
     """How many events the next page is to have, after these."""
     mean = sum(len(event.value or b"") for event in events) // len(events) + 100
     return max(1, min(PAGE, _PAGE_BYTES // mean))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tailrace.gateway.catalog import KnownView
-from tailrace.store.read.reader import Held
+from tailrace.store.read.reader import KeyRead
 
 _BATCH = 200
 
@@ -17,7 +17,7 @@ _Group = tuple[str, int, str]
 class RowSource(Protocol):
     """Where rows are read: `tailrace.store.read.reader.Reader`."""
 
-    async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[Held]:
+    async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[KeyRead]:
         """What keys of one partition hold."""
 
 
@@ -26,20 +26,20 @@ class Reads:
 
     def __init__(self, source: RowSource) -> None:
         self._source = source
-        self._asked: dict[_Group, dict[bytes, asyncio.Future[Held]]] = {}
+        self._asked: dict[_Group, dict[bytes, asyncio.Future[KeyRead]]] = {}
         self._tasks: dict[_Group, asyncio.Task[None]] = {}
 
-    async def held(self, view: KnownView, key: bytes) -> Held:
+    async def held(self, view: KnownView, key: bytes) -> KeyRead:
         """What a key holds, read after this call; raises what the source raises."""
         # Shielded: another may wait for the same key.
         return await asyncio.shield(self._ask(view, key))
 
-    async def all(self, view: KnownView, keys: Sequence[bytes]) -> list[Held]:
+    async def all(self, view: KnownView, keys: Sequence[bytes]) -> list[KeyRead]:
         """What keys hold, read after this call; those of one partition at one moment, up to 200 of them."""
         asked = [self._ask(view, key) for key in keys]
         return [await asyncio.shield(one) for one in asked]
 
-    def _ask(self, view: KnownView, key: bytes) -> asyncio.Future[Held]:
+    def _ask(self, view: KnownView, key: bytes) -> asyncio.Future[KeyRead]:
         group = (view.name, view.partition(key), view.lineage)
         asked = self._asked.setdefault(group, {})
         if key not in asked:

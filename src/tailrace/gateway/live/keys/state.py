@@ -9,8 +9,8 @@ written after the point up to which the key was seen to hold nothing.
 
 from __future__ import annotations
 
-from tailrace.store.layout.row import Row
-from tailrace.store.read.reader import Held
+from tailrace.store.layout.row import StoredRow
+from tailrace.store.read.reader import KeyRead
 
 
 class KeyState:
@@ -19,16 +19,16 @@ class KeyState:
     __slots__ = ("_early", "offset", "row", "settled")
 
     def __init__(self) -> None:
-        self.row: Row | None = None
+        self.row: StoredRow | None = None
         self.offset = -1
         self.settled = False
-        self._early: Row | None = None
+        self._early: StoredRow | None = None
 
     @property
     def present(self) -> bool:
         return self.row is not None and self.row.value is not None
 
-    def offer(self, row: Row) -> bool:
+    def offer(self, row: StoredRow) -> bool:
         """Take in a published row; True where it is news for those who follow.
 
         Before the first whole read nobody is told anything; the newest row is kept until then.
@@ -39,7 +39,7 @@ class KeyState:
             self._early = row
         return False
 
-    def learn(self, held: Held) -> bool:
+    def learn(self, held: KeyRead) -> bool:
         """Take in what a read found; True where it is news for those who follow.
 
         A key that is missing while its partition is being restored is not gone. One that is missing from a whole
@@ -58,7 +58,7 @@ class KeyState:
         self.row = None
         return True
 
-    def _settle(self, held: Held) -> None:
+    def _settle(self, held: KeyRead) -> None:
         early, self._early = self._early, None
         if held.offset is None or not held.whole:
             # What was published so far is in the next read, or came from a changelog that is no more.
@@ -67,7 +67,7 @@ class KeyState:
         if early is not None:
             self._accept(early)
 
-    def _accept(self, row: Row) -> bool:
+    def _accept(self, row: StoredRow) -> bool:
         newer = row.rank > self.row.rank if self.row is not None else row.offset > self.offset
         if newer:
             self.row = row

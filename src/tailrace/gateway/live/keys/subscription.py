@@ -26,11 +26,11 @@ from tailrace.gateway.live.keys.watched import Follower
 from tailrace.gateway.live.positions import After, Ahead, Fresh, Later, Reset, entries, offsets, rebuilt, too_far_ahead
 from tailrace.gateway.live.subscription import Behind, Subscription
 from tailrace.gateway.problems import Problem
-from tailrace.store.read.reader import Held
+from tailrace.store.read.reader import KeyRead
 
 _Entries = dict[bytes, Fresh | After] | Reset
-_Found = tuple[Mapping[bytes, Held], _Entries]
-_Enter = Callable[[list[Follower], Mapping[bytes, Held], _Entries], None]
+_Found = tuple[Mapping[bytes, KeyRead], _Entries]
+_Enter = Callable[[list[Follower], Mapping[bytes, KeyRead], _Entries], None]
 
 
 class KeySubscription(Subscription):
@@ -254,7 +254,7 @@ class KeySubscription(Subscription):
         target = come.offset if isinstance(come, Ahead) else found[0].target
         return Behind((stored, target), (held, too_far_ahead(come, view, stored)))
 
-    def _learn(self, followers: list[Follower], found: Sequence[Held]) -> tuple[int | None, int | None] | None:
+    def _learn(self, followers: list[Follower], found: Sequence[KeyRead]) -> tuple[int | None, int | None] | None:
         """Take in what was read; returns how far a partition is that the client has to wait for."""
         waits = None
         for follower, held in zip(followers, found, strict=True):
@@ -264,7 +264,7 @@ class KeySubscription(Subscription):
                 waits = waits or (held.offset, held.target)
         return waits
 
-    def _enter(self, followers: list[Follower], held: Mapping[bytes, Held], entries: _Entries) -> None:
+    def _enter(self, followers: list[Follower], held: Mapping[bytes, KeyRead], entries: _Entries) -> None:
         """Write the snapshot and `ready`, and make every follower live, all in one turn of the loop."""
         view, metrics, surface = self._view, self.metrics, self.wire.surface
         whole = self._reset or (entries if isinstance(entries, Reset) else None)
@@ -285,13 +285,13 @@ class KeySubscription(Subscription):
         metrics.sent("ready", 1, len(snapshot[-1]), surface.name)
         self.wire.send(b"".join(snapshot))
 
-    def _enter_more(self, followers: list[Follower], held: Mapping[bytes, Held], entries: _Entries) -> None:
+    def _enter_more(self, followers: list[Follower], held: Mapping[bytes, KeyRead], entries: _Entries) -> None:
         """Write the rows of keys that were added; their partitions join the vector again at the end of this turn."""
         gathering = self._growing()
         for frame in self._snapshot(followers, held, entries):
             gathering.add(frame)
 
-    def _snapshot(self, followers: list[Follower], held: Mapping[bytes, Held], entries: _Entries) -> list[bytes]:
+    def _snapshot(self, followers: list[Follower], held: Mapping[bytes, KeyRead], entries: _Entries) -> list[bytes]:
         """The rows that the client lacks; every follower is live from here on."""
         found, progress = [], {}
         for follower in followers:
@@ -307,7 +307,7 @@ class KeySubscription(Subscription):
             self._gathering.vector.add(offsets(self._view, held), progress)
         return found
 
-    def _ready(self, followers: list[Follower], held: Mapping[bytes, Held]) -> bytes:
+    def _ready(self, followers: list[Follower], held: Mapping[bytes, KeyRead]) -> bytes:
         view = self._view
         if self._gathering is not None:
             position = self._gathering.ready()

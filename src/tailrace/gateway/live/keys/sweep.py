@@ -16,7 +16,8 @@ from tailrace.gateway.live.keys.progress import PartitionProgress
 from tailrace.gateway.live.keys.registry import KeyRegistry
 from tailrace.gateway.live.keys.watched import WatchedKey
 from tailrace.gateway.metrics import Metrics
-from tailrace.store.read.reader import Held, Reader, Unavailable
+from tailrace.store.connection.outages import Unavailable
+from tailrace.store.read.reader import KeyRead, Reader
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Sweep:
             for one in batch:
                 await self._read(passage, [one])
 
-    async def _repair(self, batch: list[WatchedKey]) -> list[Held]:
+    async def _repair(self, batch: list[WatchedKey]) -> list[KeyRead]:
         view, partition = batch[0].view, batch[0].partition
         found = await self._reader.held(view.name, partition, view.lineage, [followed.key for followed in batch])
         for followed, held in zip(batch, found, strict=True):
@@ -95,7 +96,7 @@ class Passage:
         self._left: Counter[PartitionProgress] = Counter(batch[0].progress for batch in self.batches)
         self._notes = {progress: progress.note() for progress in self._left}
 
-    def read(self, batch: list[WatchedKey], found: list[Held]) -> None:
+    def read(self, batch: list[WatchedKey], found: list[KeyRead]) -> None:
         """Note what a read found; a partition that is being restored is not checked by it."""
         progress = batch[0].progress
         if all(held.whole and one.serves(held) for one, held in zip(batch, found, strict=True)):

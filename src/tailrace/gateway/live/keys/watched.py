@@ -22,8 +22,8 @@ from tailrace.gateway.live.keys.state import KeyState
 from tailrace.gateway.live.positions import After, Fresh, Reset
 from tailrace.gateway.live.tick import Tick
 from tailrace.gateway.metrics import Metrics
-from tailrace.store.layout.row import Row, unpack
-from tailrace.store.read.reader import Held
+from tailrace.store.layout.row import StoredRow, unpack
+from tailrace.store.read.reader import KeyRead
 
 
 class KeyGatherer(Protocol):
@@ -108,7 +108,7 @@ class WatchedKey:
     def wires(self) -> Iterable[Wire]:
         return (follower.wire for follower in self.followers)
 
-    def serves(self, held: Held) -> bool:
+    def serves(self, held: KeyRead) -> bool:
         """Whether a read is of the build that is followed here: the store is handed over at a moment of its own."""
         return held.generation is None or held.generation == self.view.generation
 
@@ -121,7 +121,7 @@ class WatchedKey:
         """A message could not be read: it may have been any change of the partition. The sweep reads the row."""
         self.progress.doubt()
 
-    def offer(self, row: Row) -> bool:
+    def offer(self, row: StoredRow) -> bool:
         """Take in a published row; True if it was news. One of another build is not."""
         if row.generation != self.view.generation:
             return False
@@ -131,7 +131,7 @@ class WatchedKey:
             self._announce()
         return news
 
-    def learn(self, held: Held) -> bool:
+    def learn(self, held: KeyRead) -> bool:
         """Take in what a read found; True if it was news to live followers, because pub/sub had not said so."""
         if not self.serves(held):
             return False
@@ -143,7 +143,7 @@ class WatchedKey:
             self._announce()
         return news
 
-    def missing(self, entry: Fresh | After | Reset, held: Held) -> Row | None:
+    def missing(self, entry: Fresh | After | Reset, held: KeyRead) -> StoredRow | None:
         """What a client that comes in lacks: the row or its absence; `held` is the whole read it comes in with."""
         state = self.state
         if not isinstance(entry, After):
@@ -155,15 +155,15 @@ class WatchedKey:
             return self.absence(max(state.offset, held.offset if held.offset is not None else -1))
         return None
 
-    def newest(self) -> Row:
+    def newest(self) -> StoredRow:
         """What the key holds now, or its absence."""
         return self.state.row or self.absence(self.state.offset)
 
-    def absence(self, offset: int) -> Row:
+    def absence(self, offset: int) -> StoredRow:
         """That the key holds nothing at an offset."""
-        return Row(self.view.generation, 0, offset, 0, None)
+        return StoredRow(self.view.generation, 0, offset, 0, None)
 
-    def encoded(self, row: Row, follower: Follower) -> bytes:
+    def encoded(self, row: StoredRow, follower: Follower) -> bytes:
         """A row, or its absence, as a follower is sent it."""
         frame, surface = self._frame(row), follower.wire.surface
         body = surface.bare(frame) if follower.gatherer is not None else surface.encode(frame)
@@ -217,7 +217,7 @@ class WatchedKey:
         for surface, body in bodies.items():
             self._fanout.count(frames, surface, len(body), taken[surface])
 
-    def _frame(self, row: Row) -> Frame:
+    def _frame(self, row: StoredRow) -> Frame:
         position = place(self.view.lineage, row.generation, self.partition, row.offset)
         return Frame(self._about, self.key, row.value, position)
 

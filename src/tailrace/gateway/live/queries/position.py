@@ -37,6 +37,6 @@ def query_entry(text: str | None, view: KnownView) -> Fresh | Since | Later | Re
     return Since({number: position.offsets.get(number, -1) for number in range(view.partitions)})
 
 
-def refused(reset: matches.Reset) -> Reset:
+def refused(reset: matches.NotResumable) -> Reset:
     """What a client is told whose position the store can't honour."""
     return Reset("query", _WHY.get(reset.reason, reset.reason))

@@ -27,8 +27,9 @@ from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.problems import unknown_view
 from tailrace.gateway.timing import Timing
 from tailrace.queries import Predicate
+from tailrace.store.connection.outages import Unavailable
 from tailrace.store.read.matches import Matches
-from tailrace.store.read.reader import Reader, Unavailable
+from tailrace.store.read.reader import Reader
 
 log = logging.getLogger(__name__)
 

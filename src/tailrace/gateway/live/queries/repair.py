@@ -18,10 +18,10 @@ from tailrace.gateway.live.queries.state import QueryProgress
 from tailrace.gateway.live.queries.watched import WatchedQuery
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
+from tailrace.store.connection.outages import Unavailable
 from tailrace.store.layout.message import READY, Message, unpack_message
 from tailrace.store.read import matches
 from tailrace.store.read.matches import Matches, Members, NotReady
-from tailrace.store.read.reader import Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +247,7 @@ class QueryPartition:
         self.followed.tell(self.partition, key, value, offset)
         self._metrics.repaired.inc()
 
-    def _reset(self, reset: matches.Reset) -> None:
+    def _reset(self, reset: matches.NotResumable) -> None:
         """Too many members to compare: everything is read anew, by every client."""
         told: Reset = refused(reset)
         self.course.forget()

@@ -23,9 +23,9 @@ from tailrace.gateway.live.queries.position import NO_BUILD, query_entry, refuse
 from tailrace.gateway.live.queries.registry import QueryRegistry
 from tailrace.gateway.live.queries.watched import WatchedQuery
 from tailrace.gateway.live.subscription import Behind, Subscription
+from tailrace.store.connection.outages import Unavailable
 from tailrace.store.read import matches
 from tailrace.store.read.matches import Members, NotReady
-from tailrace.store.read.reader import Unavailable
 
 _Judged = Fresh | Reset | dict[int, Members]
 
@@ -157,12 +157,12 @@ class QuerySubscription(Subscription):
         if not isinstance(entry, Since):
             return entry
         found = await self._suffixes(followed, entry)
-        if isinstance(found, matches.Reset):
+        if isinstance(found, matches.NotResumable):
             told = refused(found)
             return Behind(None, told) if found.reason in ("ahead", "generation") else told
         return found
 
-    async def _suffixes(self, followed: WatchedQuery, since: Since) -> dict[int, Members] | matches.Reset:
+    async def _suffixes(self, followed: WatchedQuery, since: Since) -> dict[int, Members] | matches.NotResumable:
         view, found = followed.view, {}
         for partition, offset in since.offsets.items():
             while True:
@@ -178,10 +178,12 @@ class QuerySubscription(Subscription):
                     )
                 except Unavailable:
                     page = NotReady()
-                if isinstance(page, matches.Reset) or (isinstance(page, Members) and _fits(followed, partition, page)):
+                if isinstance(page, matches.NotResumable) or (
+                    isinstance(page, Members) and _fits(followed, partition, page)
+                ):
                     break
                 await asyncio.sleep(self.timing.poll)
-            if isinstance(page, matches.Reset):
+            if isinstance(page, matches.NotResumable):
                 return page
             found[partition] = page
         return found

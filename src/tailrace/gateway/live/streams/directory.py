@@ -21,7 +21,7 @@ from tailrace.gateway.budgets import Budgets
 from tailrace.gateway.live.commands import CommandWriter
 from tailrace.gateway.problems import Problem, unavailable
 from tailrace.kafka.async_delivery import LARGEST
-from tailrace.store.read.reader import Unavailable
+from tailrace.store.connection.outages import Unavailable
 from tailrace.store.read.streams import Kept, Streams
 
 # What the id of a client's stream begins with.
