@@ -1,16 +1,23 @@
 """The AsyncAPI document: what comes over Server-Sent Events and WebSockets, for every view and feed of the catalog.
 
-An operation that sends is one of the gateway. Of a Server-Sent Event, the name and the id stand as headers.
+What a client says is described by the classes that the gateway reads it with, what the gateway says by models here: a
+member that has a default may be left out. An operation that sends is one of the gateway; the name and the id of a
+Server-Sent Event stand as headers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
+from pydantic import BaseModel, TypeAdapter, create_model
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
 from tailrace.contracts.catalog import Catalog, CatalogFeed, CatalogView
-from tailrace.gateway.apidocs.asyncapi_messages import CLIENT, FRAMES, GATEWAY, text
 from tailrace.gateway.apidocs.openapi import columns_of, event_name, key_schema, row_name, view_schema
+from tailrace.gateway.live.requests import MESSAGES
 from tailrace.types import samples
 from tailrace.types.spark_types import row_schema
 
@@ -18,12 +25,93 @@ Json = dict[str, Any]
 
 _DESCRIPTION = (
     "Live views of Kafka topics. A stream is `reset`? (`row` | `gone` | `event`)* `ready`, then news as it happens. "
-    "Every frame has a position: who sends the last one back gets what is newer, from any gateway. "
-    "Frames and fields that are not known are to be passed over."
+    "Every frame has a position: a client that sends the last one back gets what is newer, from any gateway. "
+    "Pass over frames and fields that you do not know."
 )
 _WHERE = {"type": "string", "description": "Only the rows that match: the text after SQL's WHERE."}
 _KEYS = {"type": "array", "items": {"type": "string"}, "description": "Only these keys."}
 _RESUME = {"type": "string", "description": "The id of the last frame seen; as the header `Last-Event-ID`."}
+
+
+class _Plain(GenerateJsonSchema):
+    """JSON schemas in which a member that may be left out is never null, and nothing has a title."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        inner = schema["schema"]
+        return self.generate_inner(inner["schema"] if inner["type"] == "nullable" else inner)
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        return False
+
+
+def _model(description: str, **members: Any) -> type[BaseModel]:
+    return create_model("Said", __doc__=description, **members)
+
+
+def _payload(of: type) -> Json:
+    found = TypeAdapter(of).json_schema(schema_generator=_Plain)
+    del found["title"]
+    return found
+
+
+def _message(kind: str, *of: type, **known: Json) -> Json:
+    """A WebSocket message of a type: one of these models, with what is known of some members."""
+    found = [_payload(one) for one in of]
+    for one in found:
+        one["properties"] = {"type": {"const": kind}, **one.get("properties", {}), **known}
+        one["required"] = ["type", *one.get("required", ())]
+    if len(found) > 1:
+        return {"name": kind, "payload": {"anyOf": found}}
+    return {"name": kind, "summary": found[0].pop("description"), "payload": found[0]}
+
+
+def _frame(name: str, summary: str, payload: Json, example: Json | None = None) -> Json:
+    """A Server-Sent Event."""
+    id = {"type": "string", "description": "The position, if the frame moves it."}
+    headers = {"type": "object", "properties": {"event": {"const": name}, "id": id}}
+    held: Json = {"name": name, "summary": summary, "headers": headers, "payload": payload}
+    return {**held, "examples": [{"payload": example}]} if example is not None else held
+
+
+_TEXT, _TRUTH, _NUMBER, _ANY = (str | None, None), (bool | None, None), (int | None, None), (Any, None)
+_RESET = {"reason": str, "message": str}
+
+# Server-Sent Events that are the same for every view and feed.
+_FRAMES = {
+    kind: _frame(kind, (payload := _payload(of)).pop("description"), payload)
+    for kind, of in {
+        "ready": _model(
+            "Everything up to here has been sent: from now on frames are news.",
+            **{"view": _TEXT, "key": (list[str] | None, None), "feed": _TEXT, "client": _TEXT, "generation": int},
+        ),
+        "reset": _model("Drop what you hold, everything follows.", **_RESET),
+        "progress": _model("The answer waits for a restore.", offset=int | None, target=int | None),
+        "close": _model("The gateway ends the stream.", **_RESET, retry=bool),
+    }.items()
+}
+# What a client says on a WebSocket.
+_CLIENT = {kind: _message(kind, *of) for kind, of in MESSAGES.items()}
+# What a gateway answers, beside rows and events.
+_GATEWAY = {
+    kind: _message(kind.removeprefix("socket."), of)
+    for kind, of in {
+        "subscribed": _model("A subscription is taken.", id=str, query=_TEXT),
+        "unsubscribed": _model("A subscription has ended.", id=str),
+        "socket.ready": _model("A snapshot is complete.", id=str, position=_TEXT),
+        "socket.reset": _model("Drop what you hold, everything follows.", id=str, **_RESET),
+        "socket.progress": _model("The answer waits for a restore.", id=str, offset=_NUMBER, target=_NUMBER),
+        "error": _model(
+            "With an id: that subscription has ended.",
+            **{"id": _TEXT, "error": str, "expected": _ANY, "got": _ANY, "remedy": _TEXT, "retry": _TRUTH},
+        ),
+        "authenticated": _model("The token is good until then.", expires=_NUMBER),
+        "pong": _model("A sign of life."),
+    }.items()
+}
+# News on a WebSocket: what they are about, and where.
+_ROW = _model("What a key holds now.", view=str, query=_TEXT, key=str, position=_TEXT, row=dict[str, Any])
+_GONE = _model("The key holds nothing any more, or does not match.", view=str, query=_TEXT, key=str, position=_TEXT)
+_EVENT = _model("The next event.", feed=str, client=str, position=str, event=dict[str, Any])
 
 
 def document(app: str, version: str, host: str, catalog: Catalog | None) -> Json:
@@ -38,103 +126,80 @@ def document(app: str, version: str, host: str, catalog: Catalog | None) -> Json
         },
         "channels": {},
         "operations": {},
-        "components": {"schemas": {}, "messages": {**FRAMES, **CLIENT, **GATEWAY}},
+        "components": {"schemas": {}, "messages": {**_FRAMES, **_CLIENT, **_GATEWAY}},
     }
-    views = catalog.views.values() if catalog is not None else ()
-    feeds = catalog.feeds.values() if catalog is not None else ()
-    for view in views:
-        _add_view(found, view)
-    for feed in feeds:
-        _add_feed(found, feed)
-    _add_socket(found, [view.name for view in views], [feed.name for feed in feeds])
+    sent = [*_GATEWAY]
+    if catalog is not None:
+        for view in catalog.views.values():
+            sent += _add_view(found, view)
+        for feed in catalog.feeds.values():
+            sent += _add_feed(found, feed)
+    found["channels"]["socket"] = _channel("/ws", "socket", {kind: kind for kind in (*sent, *_CLIENT)})
+    found["operations"]["socket.ask"] = _operation("receive", "socket", _CLIENT)
+    found["operations"]["socket.answer"] = _operation("send", "socket", sent)
     return found
 
 
-def _add_view(found: Json, view: CatalogView) -> None:
+def _add_view(found: Json, view: CatalogView) -> list[str]:
+    """Add what is about a view; returns the names of its WebSocket messages."""
     schemas, messages = found["components"]["schemas"], found["components"]["messages"]
-    row, name = row_name(view.name), quote(view.name)
+    row, key, path = row_name(view.name), f"{view.name}.key", f"/views/{quote(view.name)}"
     schemas[row] = view_schema(view)
-    schemas[f"{view.name}.key"] = row_schema(view.key, never_null=[column.name for column in view.key])
-    held, gone = {"$ref": f"#/components/schemas/{row}"}, {"$ref": f"#/components/schemas/{view.name}.key"}
+    schemas[key] = row_schema(view.key, never_null=[column.name for column in view.key])
+    held, gone = _schema(row), _schema(key)
     example = samples.row(columns_of(view.key, view.columns))
     messages[f"{view.name}.row"] = _frame("row", "What a key holds now.", held, example)
     messages[f"{view.name}.gone"] = _frame("gone", "The key holds nothing any more, or does not match.", gone)
-    messages[f"socket.{view.name}.row"] = _about("row", view.name, row=held)
-    messages[f"socket.{view.name}.gone"] = _about("gone", view.name)
-    own = {kind: f"{view.name}.{kind}" for kind in ("row", "gone")}
-    frames = {**own, **{kind: kind for kind in FRAMES}}
-    key = {"key": {"description": str(key_schema(view).get("description", f"A value of {view.key[0].name}."))}}
-    query: dict[str, Json] = {"where": _WHERE, "key": _KEYS, "last_event_id": _RESUME}
-    _add_events(found, f"{view.name}.key", f"/views/{name}/{{key}}/events", frames, key, {"last_event_id": _RESUME})
-    _add_events(found, f"{view.name}.rows", f"/views/{name}/events", frames, {}, query)
+    name = {"const": view.name}
+    messages[f"socket.{view.name}.row"] = _message("row", _ROW, view=name, row=held)
+    messages[f"socket.{view.name}.gone"] = _message("gone", _GONE, view=name)
+    frames = {kind: f"{view.name}.{kind}" for kind in ("row", "gone")} | {kind: kind for kind in _FRAMES}
+    parameters = {"key": {"description": str(key_schema(view).get("description", f"A value of {view.key[0].name}."))}}
+    _add_events(found, key, f"{path}/{{key}}/events", frames, parameters)
+    _add_events(found, f"{view.name}.rows", f"{path}/events", frames, where=_WHERE, key=_KEYS)
+    return [f"socket.{view.name}.row", f"socket.{view.name}.gone"]
 
 
-def _add_feed(found: Json, feed: CatalogFeed) -> None:
-    schemas, messages = found["components"]["schemas"], found["components"]["messages"]
-    event, name = event_name(feed.name), quote(feed.name)
-    schemas[event] = row_schema(columns_of(feed.key, feed.columns))
-    held = {"$ref": f"#/components/schemas/{event}"}
-    messages[event] = _frame("event", "The next event.", held, samples.row(columns_of(feed.key, feed.columns)))
-    messages[f"socket.{event}"] = {
-        "name": "event",
-        "payload": _object("event", feed={"const": feed.name}, client=text(), position=text(), event=held),
-    }
-    client = {"client": {"description": "Who the events are for."}}
-    frames = {"event": event, **{kind: kind for kind in FRAMES}}
-    address = f"/feeds/{name}/{{client}}/events"
-    _add_events(found, f"{feed.name}.events", address, frames, client, {"last_event_id": _RESUME})
+def _add_feed(found: Json, feed: CatalogFeed) -> list[str]:
+    """Add what is about a feed; returns the name of its WebSocket message."""
+    messages, event = found["components"]["messages"], event_name(feed.name)
+    columns, held = columns_of(feed.key, feed.columns), _schema(event)
+    found["components"]["schemas"][event] = row_schema(columns)
+    messages[event] = _frame("event", "The next event.", held, samples.row(columns))
+    messages[f"socket.{event}"] = _message("event", _EVENT, feed={"const": feed.name}, event=held)
+    frames = {"event": event, **{kind: kind for kind in _FRAMES}}
+    parameters = {"client": {"description": "Who the events are for."}}
+    _add_events(found, f"{feed.name}.events", f"/feeds/{quote(feed.name)}/{{client}}/events", frames, parameters)
+    return [f"socket.{event}"]
 
 
 def _add_events(
-    found: Json, name: str, address: str, frames: dict[str, str], parameters: Json, query: dict[str, Json]
+    found: Json, name: str, address: str, frames: dict[str, str], parameters: Json | None = None, **query: Json
 ) -> None:
-    found["channels"][name] = {
+    """Add a stream of Server-Sent Events."""
+    found["channels"][name] = _channel(address, "events", frames)
+    if parameters:
+        found["channels"][name]["parameters"] = parameters
+    asked = {"type": "object", "properties": {**query, "last_event_id": _RESUME}}
+    bindings = {"http": {"method": "GET", "query": asked, "bindingVersion": "0.3.0"}}
+    found["operations"][f"follow.{name}"] = {**_operation("send", name, frames), "bindings": bindings}
+
+
+def _schema(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _channel(address: str, server: str, messages: dict[str, str]) -> Json:
+    return {
         "address": address,
-        "servers": [{"$ref": "#/servers/events"}],
-        "messages": {kind: {"$ref": f"#/components/messages/{message}"} for kind, message in frames.items()},
-        **({"parameters": parameters} if parameters else {}),
-    }
-    found["operations"][f"follow.{name}"] = {
-        "action": "send",
-        "channel": {"$ref": f"#/channels/{name}"},
-        "messages": [{"$ref": f"#/channels/{name}/messages/{kind}"} for kind in frames],
-        "bindings": {
-            "http": {"method": "GET", "query": {"type": "object", "properties": query}, "bindingVersion": "0.3.0"}
-        },
+        "servers": [{"$ref": f"#/servers/{server}"}],
+        "messages": {kind: {"$ref": f"#/components/messages/{message}"} for kind, message in messages.items()},
     }
 
 
-def _add_socket(found: Json, views: list[str], feeds: list[str]) -> None:
-    sent = {kind: kind for kind in GATEWAY}
-    sent |= {f"socket.{view}.{kind}": f"socket.{view}.{kind}" for view in views for kind in ("row", "gone")}
-    sent |= {f"socket.{event_name(feed)}": f"socket.{event_name(feed)}" for feed in feeds}
-    everything = {**sent, **{kind: kind for kind in CLIENT}}
-    found["channels"]["socket"] = {
-        "address": "/ws",
-        "servers": [{"$ref": "#/servers/socket"}],
-        "messages": {kind: {"$ref": f"#/components/messages/{message}"} for kind, message in everything.items()},
+def _operation(action: str, channel: str, messages: Iterable[str]) -> Json:
+    return {
+        "action": action,
+        "channel": {"$ref": f"#/channels/{channel}"},
+        "messages": [{"$ref": f"#/channels/{channel}/messages/{kind}"} for kind in messages],
     }
-    for operation, action, kinds in (("socket.ask", "receive", CLIENT), ("socket.answer", "send", sent)):
-        found["operations"][operation] = {
-            "action": action,
-            "channel": {"$ref": "#/channels/socket"},
-            "messages": [{"$ref": f"#/channels/socket/messages/{kind}"} for kind in kinds],
-        }
-
-
-def _frame(name: str, summary: str, payload: Json, example: Json | None = None) -> Json:
-    headers = {"type": "object", "properties": {"event": {"const": name}, "id": text("Its position.")}}
-    held: Json = {"name": name, "summary": summary, "headers": headers, "payload": payload}
-    return {**held, "examples": [{"payload": example}]} if example is not None else held
-
-
-def _about(kind: str, view: str, **more: Json) -> Json:
-    fields: dict[str, Json] = {"view": {"const": view}, "query": text("Where it is about a query."), "key": text()}
-    payload = _object(kind, **fields, position=text(), **more)
-    payload["required"] = [name for name in payload["required"] if name not in ("query", "position")]
-    return {"name": kind, "payload": payload}
-
-
-def _object(kind: str, **fields: Json) -> Json:
-    properties = {"type": {"const": kind}, **fields}
-    return {"type": "object", "required": list(properties), "properties": properties}

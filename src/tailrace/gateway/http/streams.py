@@ -8,13 +8,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from tailrace.access.limits import Limits
 from tailrace.contracts.commands import TTL, Stream
-from tailrace.contracts.typed import is_utf8
 from tailrace.gateway.admission import cost_of, encoded, stream_query, with_redis
 from tailrace.gateway.apidocs import examples
 from tailrace.gateway.budgets import user_of
@@ -22,21 +21,12 @@ from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import identity_of
 from tailrace.gateway.http.event_stream import LastId, LastIdHeader, event_stream
 from tailrace.gateway.http.websocket import serve
-from tailrace.gateway.live.requests import FollowStream
+from tailrace.gateway.live.requests import FollowStream, Text
 from tailrace.gateway.problems import Problem, check_keys
 
 LONGEST_TTL = 86_400
 
 Id = Annotated[str, Path(description="The id of a stream, as `POST /streams` gave it.", max_length=100)]
-
-
-def _utf8(text: str) -> str:
-    if not is_utf8(text):
-        raise ValueError("expected text, got half a surrogate pair in it")
-    return text
-
-
-Text = Annotated[str, AfterValidator(_utf8)]
 
 
 class NewStream(BaseModel):

@@ -1,75 +1,86 @@
-"""What a client says on a WebSocket, read without I/O: a typed request, or an error that says what was expected."""
+"""What a client says on a WebSocket, read without I/O: a typed request, or an error that says what was expected.
+
+The classes are the one description of it: `read` checks messages by them, and `/asyncapi.json` shows them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any
 
-from tailrace.contracts.typed import is_utf8
+from pydantic import AfterValidator, FailFast, Field, GetPydanticSchema, TypeAdapter, ValidationError, WithJsonSchema
+
 from tailrace.gateway.problems import Problem
 
 MAX_ID = 64
 _SEE = "See docs/protocol.md, or the gateway's /asyncapi.json."
 
-
-# What is followed; `id` is the client's name for it on a WebSocket, and None over Server-Sent Events.
+# Pydantic refuses half a surrogate pair only in text whose length it checks.
+Text = Annotated[str, Field(min_length=0), WithJsonSchema({"type": "string"})]
+Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
+# The client's name for what it follows. It is None over Server-Sent Events, and never in a message.
+_Name = Annotated[str | None, GetPydanticSchema(lambda _, handler: handler(Id))]
+_Keys = Annotated[
+    tuple[Text, ...], Field(min_length=1), FailFast(), AfterValidator(lambda keys: tuple(dict.fromkeys(keys)))
+]
+_Positions = Annotated[Mapping[Text, Text], FailFast(), Field(description="The position of each key that is held.")]
 
 
 @dataclass(frozen=True, slots=True)
 class FollowKeys:
     """Follow some keys of a view; `positions` has the positions of some keys, `position` is for all others."""
 
-    id: str | None
-    view: str
-    keys: tuple[str, ...]
-    position: str | None = None
-    positions: Mapping[str, str] = field(default_factory=dict)
+    id: _Name
+    view: Text
+    keys: _Keys
+    position: Text | None = None
+    positions: _Positions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FollowQuery:
-    """Follow a query over a view, or the whole view where `where` is None."""
+    """Follow a query over a view, or the whole view if `where` is left out."""
 
-    id: str | None
-    view: str
-    where: str | None = None
-    position: str | None = None
+    id: _Name
+    view: Text
+    where: Annotated[Text | None, Field(description="The text after SQL's WHERE.")] = None
+    position: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FollowFeed:
     """Follow the events of one client of a feed."""
 
-    id: str | None
-    feed: str
-    client: str
-    position: str | None = None
+    id: _Name
+    feed: Text
+    client: Text
+    position: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FollowStream:
-    """Follow a stream that is kept by the gateways; one of keys may have `positions` as `FollowKeys` has them."""
+    """Follow a stream that the gateways keep; `positions` are those of its keys, if it has some."""
 
-    id: str | None
-    stream: str
-    position: str | None = None
-    positions: Mapping[str, str] = field(default_factory=dict)
+    id: _Name
+    stream: Text
+    position: Text | None = None
+    positions: _Positions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
     """Follow no longer."""
 
-    id: str
+    id: Id
 
 
 @dataclass(frozen=True, slots=True)
 class Auth:
     """Say who the client is."""
 
-    token: str = field(repr=False)
+    token: Annotated[str, Field(min_length=1)] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +91,30 @@ class Ping:
 Follow = FollowKeys | FollowQuery | FollowFeed | FollowStream
 Request = Follow | Unsubscribe | Auth | Ping
 
+# The types of messages, and the classes of which each is one.
+MESSAGES: dict[str, tuple[type[Request], ...]] = {
+    "subscribe": (FollowKeys, FollowQuery, FollowFeed, FollowStream),
+    "unsubscribe": (Unsubscribe,),
+    "auth": (Auth,),
+    "ping": (Ping,),
+}
+_READERS: dict[type[Request], tuple[TypeAdapter[Any], tuple[str, ...]]] = {
+    kind: (TypeAdapter(kind), tuple(member.name for member in fields(kind)))
+    for kinds in MESSAGES.values()
+    for kind in kinds
+}
+_ID = TypeAdapter[str](Id)
+# What is wrong with a member, and what was expected; any other is one of a subscription, and text.
+_MISTAKES = {
+    "id": ("unreadable id", f"an id: text of 1 to {MAX_ID} characters"),
+    "token": ("unreadable token", "a token as text"),
+    "keys": ("unreadable keys", "an array of at least one key, each as text"),
+    "positions": ("unreadable positions", "an object of a position, as text, per key"),
+}
+
 
 class NotARequest(Problem):
-    """A message that can't be read. `id` is that of the subscription it names, where it names one."""
+    """A message that can't be read. `id` is that of the subscription it names, if it names one."""
 
     def __init__(self, error: str, expected: object, got: object, id: str | None = None) -> None:
         super().__init__(400, error, expected=expected, got=got, remedy=_SEE)
@@ -98,91 +130,48 @@ def read(text: str) -> Request:
     if not isinstance(found, dict):
         raise NotARequest("unreadable message", "a JSON object", _shown(found))
     kind = found.get("type")
-    reader = _READERS.get(kind) if isinstance(kind, str) else None
-    if reader is None:
-        expected = f"a type: {', '.join(_READERS)}"
-        raise NotARequest("unknown message", expected, _shown(kind), _known_id(found))
-    return reader(found)
+    kinds = MESSAGES.get(kind) if isinstance(kind, str) else None
+    if kinds is None:
+        raise NotARequest("unknown message", f"a type: {', '.join(MESSAGES)}", _shown(kind), _id(found))
+    request = kinds[0] if len(kinds) == 1 else _followed(found)
+    adapter, names = _READERS[request]
+    # A member that is null is one that is left out, and members that are not known are passed over.
+    members = {name: found[name] for name in names if found.get(name) is not None}
+    try:
+        made: Request = adapter.validate_python(members)
+        return made
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"][0]
+    raise _mistake(str(wrong), found)
 
 
-def _subscribe(found: dict[str, Any]) -> Follow:
-    id = _id(found)
-    position = _optional(found, "position", id)
+def _followed(found: dict[str, Any]) -> type[Follow]:
+    """What a message asks to follow."""
     named = [name for name in ("view", "feed", "stream") if found.get(name) is not None]
+    keys, where = found.get("keys") is not None, found.get("where") is not None
     if len(named) != 1:
-        got = ", ".join(named) or "none of them"
-        raise NotARequest("unreadable subscription", "one of view, feed and stream", got, id)
-    if named == ["feed"]:
-        return FollowFeed(id, _text(found, "feed", id), _text(found, "client", id), position)
-    if named == ["stream"]:
-        return FollowStream(id, _text(found, "stream", id), position, _positions(found.get("positions"), id))
-    view, keys, where = _text(found, "view", id), found.get("keys"), _optional(found, "where", id)
-    if keys is None:
-        return FollowQuery(id, view, where, position)
-    if where is not None:
-        raise NotARequest("unreadable subscription", "keys or where, not both", "both", id)
-    return FollowKeys(id, view, _keys(keys, id), position, _positions(found.get("positions"), id))
+        wrong, got = "one of view, feed and stream", ", ".join(named) or "none of them"
+    elif named == ["view"] and keys and where:
+        wrong, got = "keys or where, not both", "both"
+    else:
+        return {"view": FollowKeys if keys else FollowQuery, "feed": FollowFeed, "stream": FollowStream}[named[0]]
+    id = _id(found)
+    raise _mistake("id", found) if id is None else NotARequest("unreadable subscription", wrong, got, id)
 
 
-def _unsubscribe(found: dict[str, Any]) -> Unsubscribe:
-    return Unsubscribe(_id(found))
-
-
-def _auth(found: dict[str, Any]) -> Auth:
-    token = found.get("token")
-    if not isinstance(token, str) or not token or not is_utf8(token):
-        raise NotARequest("unreadable token", "a token as text", type(token).__name__)  # never shown
-    return Auth(token)
-
-
-def _ping(_: dict[str, Any]) -> Ping:
-    return Ping()
-
-
-_READERS: dict[str, Callable[[dict[str, Any]], Request]] = {
-    "subscribe": _subscribe,
-    "unsubscribe": _unsubscribe,
-    "auth": _auth,
-    "ping": _ping,
-}
-
-
-def _id(found: dict[str, Any]) -> str:
-    id = _known_id(found)
-    if id is None:
-        raise NotARequest("unreadable id", f"an id: text of 1 to {MAX_ID} characters", _shown(found.get("id")))
-    return id
-
-
-def _known_id(found: dict[str, Any]) -> str | None:
-    id = found.get("id")
-    return id if isinstance(id, str) and 1 <= len(id) <= MAX_ID and is_utf8(id) else None
-
-
-def _optional(found: dict[str, Any], name: str, id: str) -> str | None:
-    return None if found.get(name) is None else _text(found, name, id)
-
-
-def _text(found: dict[str, Any], name: str, id: str) -> str:
+def _mistake(name: str, found: dict[str, Any]) -> NotARequest:
+    error, expected = _MISTAKES.get(name, ("unreadable subscription", f"{name} as text"))
     value = found.get(name)
-    if not isinstance(value, str) or not is_utf8(value):
-        raise NotARequest("unreadable subscription", f"{name} as text", _shown(value), id)
-    return value
+    if name == "token":
+        return NotARequest(error, expected, type(value).__name__)  # never shown
+    return NotARequest(error, expected, _shown(value), _id(found))
 
 
-def _keys(keys: object, id: str) -> tuple[str, ...]:
-    if not isinstance(keys, list) or not keys or not all(isinstance(key, str) and is_utf8(key) for key in keys):
-        raise NotARequest("unreadable keys", "an array of at least one key, each as text", _shown(keys), id)
-    return tuple(dict.fromkeys(keys))
-
-
-def _positions(positions: object, id: str) -> Mapping[str, str]:
-    if positions is None:
-        return {}
-    texts = [*positions, *positions.values()] if isinstance(positions, dict) else [None]
-    if not isinstance(positions, dict) or not all(isinstance(text, str) and is_utf8(text) for text in texts):
-        raise NotARequest("unreadable positions", "an object of a position, as text, per key", _shown(positions), id)
-    return positions
+def _id(found: dict[str, Any]) -> str | None:
+    try:
+        return _ID.validate_python(found.get("id"))
+    except ValidationError:
+        return None
 
 
 def _shown(value: object) -> str:

@@ -108,6 +108,21 @@ def test_every_reference_of_the_asyncapi_document_leads_somewhere() -> None:
     }
 
 
+def test_the_asyncapi_document_takes_the_messages_that_the_protocol_shows() -> None:
+    protocol = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()
+    lines = [line for line in protocol.splitlines() if line.startswith('{"type":')]
+    document = asyncapi.document("movies", "1.0", "localhost:8080", CATALOG)
+    messages = document["components"]["messages"]
+    for line in lines:
+        shown = json.loads(line)
+        known = messages.get(f"socket.{shown['type']}", messages.get(shown["type"]))
+        if known is not None:
+            jsonschema_rs.validator_for(known["payload"]).validate(shown)
+            assert not jsonschema_rs.validator_for(known["payload"]).is_valid({**shown, "type": "another"})
+    shown_types = {json.loads(line)["type"] for line in lines}
+    assert shown_types >= {"subscribe", "unsubscribe", "auth", "ping", "subscribed", "reset", "error", "pong"}
+
+
 def test_every_view_and_topic_has_a_path_of_its_own_with_its_types() -> None:
     document = openapi.document(GENERAL, CATALOG)
     _resolve_all(document, document)

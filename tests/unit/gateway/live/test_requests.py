@@ -21,6 +21,13 @@ from tailrace.gateway.live.requests import (
     read,
 )
 
+SUBSCRIPTION = "unreadable subscription"
+ID = "an id: text of 1 to 64 characters"
+ONE_OF = "one of view, feed and stream"
+NOT_BOTH = "keys or where, not both"
+KEYS = "an array of at least one key, each as text"
+POSITIONS = "an object of a position, as text, per key"
+
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -32,6 +39,7 @@ from tailrace.gateway.live.requests import (
         ('{"type":"subscribe","id":"a","view":"v","keys":[""],"position":"p"}', FollowKeys("a", "v", ("",), "p")),
         ('{"type":"subscribe","id":"b","view":"v","where":"x","position":"p"}', FollowQuery("b", "v", "x", "p")),
         ('{"type":"subscribe","id":"c","view":"v","later":"unknown"}', FollowQuery("c", "v")),
+        ('{"type":"subscribe","id":"c","view":"v","keys":null,"positions":5,"\\ud800":1}', FollowQuery("c", "v")),
         ('{"type":"subscribe","id":"d","feed":"f","client":"c7"}', FollowFeed("d", "f", "c7")),
         ('{"type":"subscribe","id":"e","stream":"s-7f3a"}', FollowStream("e", "s-7f3a")),
         ('{"type":"unsubscribe","id":"a"}', Unsubscribe("a")),
@@ -48,6 +56,32 @@ def test_a_token_is_never_shown() -> None:
     with pytest.raises(NotARequest) as found:
         read('{"type":"auth","token":["secret"]}')
     assert "secret" not in json.dumps(found.value.body)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "expected", "got", "id"),
+    [
+        ("[]", "unreadable message", "a JSON object", "[]", None),
+        ('{"type":"dance","id":"a"}', "unknown message", "a type: subscribe, unsubscribe, auth, ping", '"dance"', "a"),
+        ('{"type":"unsubscribe"}', "unreadable id", ID, "null", None),
+        ('{"type":"subscribe","id":"a"}', SUBSCRIPTION, ONE_OF, "none of them", "a"),
+        ('{"type":"subscribe","view":"v","feed":"f"}', "unreadable id", ID, "null", None),
+        ('{"type":"subscribe","id":"a","view":"v","feed":"f"}', SUBSCRIPTION, ONE_OF, "view, feed", "a"),
+        ('{"type":"subscribe","id":"a","view":"v","keys":[],"where":"w"}', SUBSCRIPTION, NOT_BOTH, "both", "a"),
+        ('{"type":"subscribe","id":"a","view":"\\ud800"}', SUBSCRIPTION, "view as text", '"\\ud800"', "a"),
+        ('{"type":"subscribe","id":"a","feed":"f"}', SUBSCRIPTION, "client as text", "null", "a"),
+        ('{"type":"subscribe","id":"a","view":"v","keys":["\\ud800"]}', "unreadable keys", KEYS, '["\\ud800"]', "a"),
+        ('{"type":"subscribe","id":"a","stream":"s","positions":[]}', "unreadable positions", POSITIONS, "[]", "a"),
+        ('{"type":"auth","token":"","id":"a"}', "unreadable token", "a token as text", "str", None),
+    ],
+)
+def test_what_is_no_request_says_what_was_expected(
+    text: str, error: str, expected: str, got: str, id: str | None
+) -> None:
+    with pytest.raises(NotARequest) as found:
+        read(text)
+    body = found.value.body
+    assert (body["error"], body["expected"], body["got"], found.value.id) == (error, expected, got, id)
 
 
 leaves = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.just("\ud800"))
