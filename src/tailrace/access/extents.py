@@ -15,7 +15,8 @@ from functools import cached_property, lru_cache
 from tailrace.access.filters import literal
 from tailrace.access.patterns import KeyPattern, Pattern, cells
 from tailrace.contracts.catalog import Column
-from tailrace.queries.kinds import Kind, read_type
+from tailrace.queries.kinds import Kind, kind_of
+from tailrace.types import spark
 
 # A whole number as a row writes it: one text for each.
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,37}", re.ASCII)
@@ -95,7 +96,7 @@ def _columns(pattern: KeyPattern, key: tuple[Column, ...]) -> tuple[Pattern, ...
 def _check(pattern: Pattern, column: Column) -> None:
     if pattern.open:
         return
-    kind = read_type(column.type).kind
+    kind = kind_of(spark.read(column.type))
     if kind is Kind.INTEGER and not _WHOLE.fullmatch(pattern.text):
         raise Unfit(f"expected a whole number without leading zeros for the key column {column.name}, got another text")
     if kind is Kind.BOOLEAN and pattern.text not in ("true", "false"):
@@ -103,7 +104,7 @@ def _check(pattern: Pattern, column: Column) -> None:
 
 
 def _condition(pattern: Pattern, column: Column) -> str | None:
-    kind, name = read_type(column.type).kind, '"' + column.name.replace('"', '""') + '"'
+    kind, name = kind_of(spark.read(column.type)), '"' + column.name.replace('"', '""') + '"'
     if pattern.anything:
         return f"{name} is not null"
     if kind is Kind.TEXT and pattern.open:

@@ -9,7 +9,7 @@ from typing import Any
 from fastavro import parse_schema, schemaless_writer
 from fastavro.schema import SchemaParseException, UnknownType
 
-from tailrace.types.avro_types import AvroType, Unwritable, read
+from tailrace.avro.schema import Unwritable, read
 
 # What the bytes depend on. Without logical types and defaults, what is written is what was given.
 _KEPT = ("type", "name", "namespace", "items", "values", "symbols", "size", "fields")
@@ -24,7 +24,7 @@ class Encoding:
     def __init__(self, schema: str, id: int | None = None) -> None:
         self.schema = schema
         self.id = id
-        self.type: AvroType = read(schema)
+        self.type = read(schema)
         self._header = b"" if id is None else b"\x00" + id.to_bytes(4, "big")
         try:
             self._parsed = parse_schema(_bare(json.loads(schema)))

@@ -1,4 +1,4 @@
-"""Avro types as a tree: names resolved, logical types that count told from others, defaults as values to write."""
+"""Avro schemas as types: names resolved, logical types that count told from others, defaults as values to write."""
 
 from __future__ import annotations
 
@@ -6,66 +6,33 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from tailrace.avro.names import PRIMITIVES, full_name, meant, namespace_of
+from tailrace.types.tree import DAY, RecordField, Type
 
-# Which logical types mean something, and what of; any other is passed over, as Avro's rules say.
+_BITS = {"int": 32, "long": 64}
+_KINDS = {**dict.fromkeys(_BITS, "integer"), "string": "text"}
+# Which logical types mean something, and what of: kind and unit. Any other is passed over, as Avro's rules say.
 _LOGICAL = {
-    ("int", "date"),
-    ("int", "time-millis"),
-    ("long", "time-micros"),
-    ("long", "timestamp-millis"),
-    ("long", "timestamp-micros"),
-    ("long", "local-timestamp-millis"),
-    ("long", "local-timestamp-micros"),
-    ("string", "uuid"),
+    ("int", "date"): ("date", DAY),
+    ("int", "time-millis"): ("time", 1000),
+    ("long", "time-micros"): ("time", 1),
+    ("long", "timestamp-millis"): ("timestamp", 1000),
+    ("long", "timestamp-micros"): ("timestamp", 1),
+    ("long", "local-timestamp-millis"): ("local timestamp", 1000),
+    ("long", "local-timestamp-micros"): ("local timestamp", 1),
+    ("string", "uuid"): ("uuid", 0),
 }
 _LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
-BITS = {"int": 32, "long": 64}
 
 
 class Unwritable(ValueError):
     """Nothing can be written with a schema; the text says why."""
 
 
-@dataclass(frozen=True)
-class AvroType:
-    """A type. `kind` is `long`, `record`, `union` and so on; `branch` is what a union calls it, for a named type its
-    full name.
-
-    `fields` are those of a record, `branches` of a union; `of` is the type of an array's items or of a map's values;
-    `digits` are precision and scale of a decimal, `size` the bytes of a fixed.
-    """
-
-    kind: str
-    branch: str
-    logical: str = ""
-    fields: tuple[Field, ...] = ()
-    branches: tuple[AvroType, ...] = ()
-    of: AvroType | None = None
-    symbols: tuple[str, ...] = ()
-    size: int = 0
-    digits: tuple[int, int] = (0, 0)
-
-    @property
-    def nullable(self) -> bool:
-        """Whether null is a value of it."""
-        return self.kind == "null" or any(branch.kind == "null" for branch in self.branches)
-
-
-@dataclass(frozen=True)
-class Field:
-    """A field of a record. `default` is what is written where it is missing, where `optional` says that it may be."""
-
-    name: str
-    type: AvroType
-    optional: bool = False
-    default: Any = None
-
-
-def read(schema: str) -> AvroType:
+def read(schema: str) -> Type:
     """The type of a schema's text; raises Unwritable, for a recursive one as well: the pipeline reads none."""
     try:
         return _Reading().type(json.loads(schema), "")
@@ -81,25 +48,28 @@ class _Reading:
     """Visits a schema depth first, and knows the named types that it has passed."""
 
     def __init__(self) -> None:
-        self._known: dict[str, AvroType | None] = {}
+        self._known: dict[str, Type | None] = {}
 
-    def type(self, node: Any, namespace: str) -> AvroType:
+    def type(self, node: Any, namespace: str) -> Type:
         if isinstance(node, str):
-            return AvroType(node, node) if node in PRIMITIVES else self._named(node, namespace)
+            return _primitive(node) if node in PRIMITIVES else self._named(node, namespace)
         if isinstance(node, list):
-            return AvroType("union", "union", branches=tuple(self.type(one, namespace) for one in node))
+            branches = tuple(self.type(one, namespace) for one in node)
+            nullable = any(branch.kind == "null" for branch in branches)
+            return Type("union", "union", nullable, binary=True, branches=branches)
         kind = node["type"]
         if not isinstance(kind, str):
             return self.type(kind, namespace)
         if kind in ("array", "map"):
-            return AvroType(kind, kind, of=self.type(node["items" if kind == "array" else "values"], namespace))
+            of = self.type(node["items" if kind == "array" else "values"], namespace)
+            return Type(kind, kind, binary=True, of=of)
         if kind in PRIMITIVES:
-            return _with_logical(AvroType(kind, kind), node)
+            return _logical(_primitive(kind), kind, node)
         if kind in ("record", "error", "enum", "fixed"):
             return self._define(kind, full_name(node, namespace), node)
         return self._named(kind, namespace)
 
-    def _named(self, name: str, namespace: str) -> AvroType:
+    def _named(self, name: str, namespace: str) -> Type:
         found = meant(name, namespace, self._known)
         if found is None:
             raise Unwritable(f"it names the type {name} and does not define it")
@@ -108,89 +78,93 @@ class _Reading:
             raise Unwritable(f"its type {name} is recursive")
         return known
 
-    def _define(self, kind: str, name: str, node: Mapping[str, Any]) -> AvroType:
+    def _define(self, kind: str, name: str, node: Mapping[str, Any]) -> Type:
         if kind == "enum":
-            found = AvroType("enum", name, symbols=tuple(map(str, node["symbols"])))
+            found = Type("enum", name, binary=True, symbols=tuple(map(str, node["symbols"])))
         elif kind == "fixed":
-            found = _with_logical(AvroType("fixed", name, size=int(node["size"])), node)
+            found = _logical(Type("fixed", name, binary=True, size=int(node["size"])), kind, node)
         else:
             self._known[name] = None
             fields = tuple(self._field(field, namespace_of(name)) for field in node["fields"])
-            found = AvroType("record", name, fields=fields)
+            found = Type("record", name, binary=True, fields=fields)
         self._known[name] = found
         return found
 
-    def _field(self, node: Mapping[str, Any], namespace: str) -> Field:
+    def _field(self, node: Mapping[str, Any], namespace: str) -> RecordField:
         name, type = str(node["name"]), self.type(node["type"], namespace)
         if "default" not in node:
             # What is missing is null where that is a value, as in topics of JSON.
-            return Field(name, type, type.nullable, ("null", None) if type.kind == "union" else None)
+            return RecordField(name, type, type.nullable, ("null", None) if type.kind == "union" else None)
         try:
-            return Field(name, type, True, default(type, node["default"]))
+            return RecordField(name, type, True, _default(type, node["default"]))
         except (ValueError, TypeError, AttributeError):
             raise Unwritable(f"the default of its field {name} is not of the field's type") from None
 
 
-def _with_logical(found: AvroType, node: Mapping[str, Any]) -> AvroType:
+def _primitive(name: str) -> Type:
+    return Type(_KINDS.get(name, name), name, nullable=name == "null", binary=True, bits=_BITS.get(name, 0))
+
+
+def _logical(found: Type, primitive: str, node: Mapping[str, Any]) -> Type:
+    """The logical type of a node, if it has one that counts."""
     logical = node.get("logicalType")
-    if (found.kind, logical) in _LOGICAL:
-        return AvroType(found.kind, found.branch, str(logical))
-    if logical == "decimal" and found.kind in ("bytes", "fixed"):
+    if (primitive, logical) in _LOGICAL:
+        kind, unit = _LOGICAL[primitive, str(logical)]
+        return replace(found, kind=kind, unit=unit)
+    if logical == "decimal" and primitive in ("bytes", "fixed"):
         precision, scale = node.get("precision"), node.get("scale", 0)
         if type(precision) is int and type(scale) is int and 0 <= scale <= precision and precision > 0:
             # A precision that the bytes can't hold is no decimal, by Avro's rules.
-            most = math.floor(math.log10(2) * (8 * found.size - 1)) if found.kind == "fixed" else precision
+            most = math.floor(math.log10(2) * (8 * found.size - 1)) if primitive == "fixed" else precision
             if precision <= most:
-                return AvroType(found.kind, found.branch, "decimal", size=found.size, digits=(precision, scale))
+                return replace(found, kind="decimal", digits=(precision, scale))
     return found
 
 
-def default(of: AvroType, value: Any) -> Any:
-    """What a default, in Avro's own JSON, is to be written as; raises ValueError where it is not of the type.
+def _default(of: Type, value: Any) -> Any:
+    """What a default, in Avro's own JSON, is to be written as; raises ValueError if it is not of the type.
 
     It is of the first branch of a union that takes it. Bytes are text whose characters are bytes.
     """
-    if of.kind == "union":
-        for branch in of.branches:
-            try:
-                return (branch.branch, default(branch, value))
-            except (ValueError, TypeError, AttributeError):
-                continue
-        raise ValueError
-    if of.kind == "record":
-        return {field.name: _held(field, value) for field in of.fields}
-    if of.kind == "array" and of.of is not None and isinstance(value, list):
-        return [default(of.of, one) for one in value]
-    if of.kind == "map" and of.of is not None:
-        return {str(name): default(of.of, one) for name, one in value.items()}
-    if of.kind in ("bytes", "fixed"):
-        data: bytes = value.encode("latin-1")
-        if of.kind == "bytes" or len(data) == of.size:
-            return data
-    elif of.kind in BITS:
-        bits = BITS[of.kind]
-        if type(value) is int and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+    match of.kind:
+        case "union":
+            for branch in of.branches:
+                try:
+                    return (branch.name, _default(branch, value))
+                except (ValueError, TypeError, AttributeError):
+                    continue
+        case "record":
+            return {field.name: _held(field, value) for field in of.fields}
+        case "array" if of.of is not None and isinstance(value, list):
+            return [_default(of.of, one) for one in value]
+        case "map" if of.of is not None:
+            return {str(name): _default(of.of, one) for name, one in value.items()}
+        case "bytes" | "fixed" | "decimal":
+            data: bytes = value.encode("latin-1")
+            if len(data) == of.size or (of.kind != "fixed" and not of.size):
+                return data
+        case "float" | "double":
+            # What is written as a float must be finite as one: 1e400 is not, and 1e39 not in 32 bits.
+            most = _LARGEST_FLOAT if of.kind == "float" else sys.float_info.max
+            if type(value) in (int, float) and abs(value) <= most:
+                return float(value)
+        case "boolean" if isinstance(value, bool):
             return value
-    elif of.kind in ("float", "double"):
-        # What is written as a float must be finite as one: 1e400 is not, and 1e39 not in 32 bits.
-        if type(value) in (int, float) and abs(value) <= (_LARGEST_FLOAT if of.kind == "float" else sys.float_info.max):
-            return float(value)
-    elif _is_plain(of, value):
-        return value
+        case "null" if value is None:
+            return None
+        case "enum" if isinstance(value, str) and value in of.symbols:
+            return value
+        case "text" | "uuid" if isinstance(value, str):
+            return value
+        case "integer" | "date" | "time" | "timestamp" | "local timestamp":
+            if type(value) is int and -(2 ** (of.bits - 1)) <= value < 2 ** (of.bits - 1):
+                return value
     raise ValueError
 
 
-def _held(field: Field, value: Mapping[str, Any]) -> Any:
+def _held(field: RecordField, value: Mapping[str, Any]) -> Any:
     if field.name in value:
-        return default(field.type, value[field.name])
+        return _default(field.type, value[field.name])
     if field.optional:
         return field.default
     raise ValueError
-
-
-def _is_plain(of: AvroType, value: Any) -> bool:
-    if of.kind == "null":
-        return value is None
-    if of.kind == "boolean":
-        return isinstance(value, bool)
-    return isinstance(value, str) and (of.kind == "string" or value in of.symbols)

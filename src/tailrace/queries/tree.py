@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from tailrace.queries.kinds import Kind, Type
+from tailrace.queries.kinds import Kind, kind_of
 from tailrace.queries.pattern import Pattern
+from tailrace.types.tree import Type
 
 Scalar = int | Decimal | float | str | bool | None
 
@@ -29,7 +30,7 @@ class Field:
     @property
     def kind(self) -> Kind:
         """Of its values."""
-        return self.type.kind
+        return kind_of(self.type)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,4 @@
-"""Types of columns and of events, in Spark's spelling and in Avro's: what values they have, as JSON."""
+"""Types of columns and events, as one tree: which JSON values they have, checked and documented.
+
+`spark` reads a type from Spark's text, `tailrace.avro.schema` one from an Avro schema.
+"""

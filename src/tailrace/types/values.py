@@ -1,82 +1,156 @@
-"""Values from JSON as Avro has them: each is checked, and what is wrong is told with its place.
+"""Values from JSON: each is checked against its type, and what is wrong is told with its place.
 
-A value of a union stands as it is where one branch alone takes it; otherwise, and always if wanted, as Avro's own JSON
-has it: an object whose one member is named like the branch. Bytes are base64.
+A value of a union stands as it is if one branch alone takes it; otherwise, and always if wanted, as Avro's own JSON has
+it: an object whose one member is named like the branch. Bytes are base64. Of Avro's types, dates and times are ISO text
+or the number that Avro has, and decimals are numbers or their text.
 """
 
 from __future__ import annotations
 
 import base64
+import math
+import re
+import struct
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-from tailrace.types import avro_logical
-from tailrace.types.avro_types import BITS, AvroType
-from tailrace.types.spark_types import Mismatch, floating, got, is_text, within
+from tailrace.types.tree import DAY, Type
 
 # Texts and numbers are these before all others, so that what a value becomes does not depend on how it looks. Of
 # numbers the narrowest whole type is the first, then the widest of the others.
-_NATURAL = ("string", "int", "long", "double", "float")
+_NATURAL = ("text", "integer", "double", "float")
+_CLOCK = r"\d\d:\d\d(?::\d\d(?:\.(?P<fraction>\d{1,9}))?)?"
+_DAY = r"\d{4}-\d\d-\d\d"
+_INSTANT = re.compile(rf"{_DAY}T{_CLOCK}(?:Z|[+-]\d\d:\d\d)?", re.ASCII)
+_MOMENTS = {
+    "date": re.compile(_DAY, re.ASCII),
+    "time": re.compile(_CLOCK, re.ASCII),
+    "timestamp": _INSTANT,
+    "local timestamp": re.compile(rf"{_DAY}T{_CLOCK}", re.ASCII),
+}
+_NUMBER = re.compile(r"-?\d{1,100}(\.\d{1,100})?", re.ASCII)
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FLOATING = {"float": 32, "double": 64}
+_UNITS = {DAY: "days", 1000: "milliseconds", 1: "microseconds"}
+_EXPECTED = {
+    "null": "null",
+    "boolean": "true or false",
+    "bytes": "bytes in base64",
+    "uuid": "a UUID",
+    "array": "an array",
+    "map": "an object",
+    "record": "an object",
+}
 
 
-def datum(of: AvroType, value: Any, where: str, wrong: list[Mismatch]) -> Any:
+@dataclass(frozen=True)
+class Mismatch:
+    """A value that is not of its type: where it stands, what was expected there, and what came."""
+
+    where: str
+    expected: str
+    got: str
+
+
+def converted(of: Type, value: Any, where: str, wrong: list[Mismatch]) -> Any:
     """What is written for a value that was decoded from JSON, with decimals for fractions; adds what is wrong."""
     if of.kind == "union":
         return _of_union(of, value, where, wrong)
-    if of.kind == "record":
+    if value is None and of.nullable:
+        return None
+    if of.kind == "record" and isinstance(value, dict):
         return _of_record(of, value, where, wrong)
     if of.kind == "array" and of.of is not None and isinstance(value, list):
-        return [datum(of.of, one, f"{where}[{number}]", wrong) for number, one in enumerate(value)]
+        return [converted(of.of, one, f"{where}[{number}]", wrong) for number, one in enumerate(value)]
     if of.kind == "map" and of.of is not None and isinstance(value, dict):
-        wrong += [Mismatch(where, "names of Unicode characters", got(name)) for name in value if not is_text(name)]
-        return {name: datum(of.of, one, within(where, name), wrong) for name, one in value.items()}
+        if of.binary:
+            wrong += [Mismatch(where, "names of Unicode characters", got(name)) for name in value if not is_text(name)]
+        return {name: converted(of.of, one, within(where, name), wrong) for name, one in value.items()}
     found = _plain(of, value)
-    if found is None and of.kind != "null":
-        wrong.append(Mismatch(where, expected(of), got(value)))
-    elif of.kind == "null" and value is not None:
-        wrong.append(Mismatch(where, "null", got(value)))
+    if found is None:
+        wrong.append(Mismatch(where, expected(of, value), got(value)))
     return found
 
 
-def expected(of: AvroType) -> str:
-    """What a value of a type is, in words."""
-    if of.logical:
-        return avro_logical.expected(of)
-    if of.kind == "union":
-        return " or ".join(expected(branch) for branch in of.branches)
-    if of.kind in BITS:
-        return f"an integer of {BITS[of.kind]} bits"
-    if of.kind == "enum":
-        return f"one of {', '.join(of.symbols[:20])}{' …' if len(of.symbols) > 20 else ''}"
-    if of.kind == "fixed":
-        return f"{of.size} bytes in base64"
-    return {
-        "null": "null",
-        "boolean": "true or false",
-        "float": "a number that 32 bits can hold",
-        "double": "a number that 64 bits can hold",
-        "bytes": "bytes in base64",
-        "string": "text",
-        "array": "an array",
-    }.get(of.kind, "an object")
+def expected(of: Type, instead: object = 0) -> str:
+    """What a value of a type is, in words that fit what came instead of one."""
+    match of.kind:
+        case "union":
+            return " or ".join(map(expected, of.branches))
+        case "integer":
+            return f"an integer of {of.bits} bits"
+        case "float" | "double":
+            return f"a number that {_FLOATING[of.kind]} bits can hold" if _is_number(instead) else "a number"
+        case "decimal":
+            text = f"a number of at most {of.digits[0]} digits, {of.digits[1]} of them fraction"
+            return f"{text}, or its text" if of.binary else text
+        case "enum":
+            return f"one of {', '.join(of.symbols[:20])}{' …' if len(of.symbols) > 20 else ''}"
+        case "fixed":
+            return f"{of.size} bytes in base64"
+        case "date" | "time" | "timestamp" | "local timestamp":
+            text = f"a {'date' if of.kind == 'date' else 'time'} such as {moment(of)}"
+            since = "" if of.kind == "time" else " since 1970"
+            return f"{text}, or its {_UNITS[of.unit]}{since}" if of.unit else text
+        case "text" if isinstance(instead, str):
+            return "text of Unicode characters"
+    return _EXPECTED.get(of.kind, "text")
 
 
-def names_of(branch: AvroType) -> tuple[str, ...]:
-    """What a member may be called that holds a value of a union's branch."""
-    return tuple(dict.fromkeys((branch.branch, branch.branch.rpartition(".")[2])))
+def moment(of: Type) -> str:
+    """A date or a time of a type, as text."""
+    if of.kind == "date":
+        return "2026-01-31"
+    clock = "09:30:00.000000" if of.unit == 1 else "09:30:00.000"
+    return clock if of.kind == "time" else f"2026-01-31T{clock}{'Z' if of.kind == 'timestamp' else ''}"
 
 
-def _of_record(of: AvroType, value: Any, where: str, wrong: list[Mismatch]) -> Any:
-    if not isinstance(value, dict):
-        wrong.append(Mismatch(where, "an object", got(value)))
+def got(value: object) -> str:
+    """A value in a message: so much that it can be found."""
+    text = f"an {'object' if isinstance(value, dict) else 'array'}" if isinstance(value, dict | list) else repr(value)
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, Decimal):
+        text = str(value)
+    return text if len(text) <= 100 else text[:97] + "…"
+
+
+def within(where: str, name: str) -> str:
+    """The place of a member; what no answer can hold of its name is escaped."""
+    name = name.encode(errors="backslashreplace").decode()
+    return f"{where}.{name}" if where else name
+
+
+def is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8: an escape such as `\\ud800` alone is half a character."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def floating(value: int | Decimal, kind: str) -> float | None:
+    """The nearest `float` or `double` to a number; None where the number is too large for it."""
+    try:
+        found = float(value)
+        found = found if kind == "double" else float(struct.unpack("<f", struct.pack("<f", found))[0])
+    except OverflowError:
         return None
+    return found if math.isfinite(found) else None
+
+
+def _of_record(of: Type, value: dict[str, Any], where: str, wrong: list[Mismatch]) -> Any:
     fields = {field.name: field for field in of.fields}
     others = f"one of the fields {', '.join(fields)}"
     wrong += [Mismatch(within(where, name), others, "another name") for name in value if name not in fields]
     found = {}
     for name, field in fields.items():
         if name in value:
-            found[name] = datum(field.type, value[name], within(where, name), wrong)
+            found[name] = converted(field.type, value[name], within(where, name), wrong)
         elif field.optional:
             found[name] = field.default
         else:
@@ -84,25 +158,25 @@ def _of_record(of: AvroType, value: Any, where: str, wrong: list[Mismatch]) -> A
     return found
 
 
-def _of_union(of: AvroType, value: Any, where: str, wrong: list[Mismatch]) -> Any:
+def _of_union(of: Type, value: Any, where: str, wrong: list[Mismatch]) -> Any:
     if value is None and of.nullable:
         return ("null", None)
     branches = [branch for branch in of.branches if branch.kind != "null"]
     held: list[Mismatch] = []
     if isinstance(value, dict) and len(value) == 1:
         ((name, inner),) = value.items()
-        named = next((branch for branch in branches if name in names_of(branch)), None)
+        named = next((branch for branch in branches if name in (branch.name, branch.name.rpartition(".")[2])), None)
         if named is not None:
             found, held = _attempt(named, inner, within(where, name))
             if not held:
-                return (named.branch, found)
+                return (named.name, found)
     tried = [(branch, *_attempt(branch, value, where)) for branch in branches]
     fitting = _preferred([(branch, found) for branch, found, problems in tried if not problems])
     if len(fitting) == 1:
-        return (fitting[0][0].branch, fitting[0][1])
+        return (fitting[0][0].name, fitting[0][1])
     if fitting:
-        types = " and ".join(branch.branch for branch, _ in fitting)
-        example = f'{{"{fitting[0][0].branch}": …}}'
+        types = " and ".join(branch.name for branch, _ in fitting)
+        example = f'{{"{fitting[0][0].name}": …}}'
         wrong.append(
             Mismatch(where, f"the type with the value, such as {example}", f"{got(value)}, which {types} take")
         )
@@ -116,36 +190,111 @@ def _of_union(of: AvroType, value: Any, where: str, wrong: list[Mismatch]) -> An
     return None
 
 
-def _attempt(of: AvroType, value: Any, where: str) -> tuple[Any, list[Mismatch]]:
+def _attempt(of: Type, value: Any, where: str) -> tuple[Any, list[Mismatch]]:
     wrong: list[Mismatch] = []
-    return datum(of, value, where, wrong), wrong
+    return converted(of, value, where, wrong), wrong
 
 
-def _preferred(fitting: list[tuple[AvroType, Any]]) -> list[tuple[AvroType, Any]]:
+def _preferred(fitting: list[tuple[Type, Any]]) -> list[tuple[Type, Any]]:
     """The branch that is what JSON calls the value; what else takes the same value is left as it is."""
-    natural = [one for one in fitting if one[0].kind in _NATURAL and not one[0].logical]
-    return [min(natural, key=lambda one: _NATURAL.index(one[0].kind))] if natural else fitting
+    natural = [one for one in fitting if one[0].kind in _NATURAL]
+    return [min(natural, key=lambda one: (_NATURAL.index(one[0].kind), one[0].bits))] if natural else fitting
 
 
-def _plain(of: AvroType, value: Any) -> Any:
-    """A value without parts as it is written; None where it is not of the type, and for null."""
-    if of.logical:
-        return avro_logical.logical(of, value)
-    if of.kind in BITS:
-        bits = BITS[of.kind]
-        return value if type(value) is int and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else None
-    if of.kind in ("float", "double"):
-        return floating(value, of.kind) if isinstance(value, int | Decimal) and type(value) is not bool else None
-    if of.kind == "boolean":
-        return value if isinstance(value, bool) else None
-    if not isinstance(value, str) or of.kind in ("null", "array", "map"):
+def _plain(of: Type, value: Any) -> Any:
+    """A value without parts as it is written; None where it is not of the type."""
+    match of.kind:
+        case "boolean":
+            return value if isinstance(value, bool) else None
+        case "integer":
+            return value if type(value) is int and _in_bits(value, of.bits) else None
+        case "float" | "double":
+            return floating(value, of.kind) if _is_number(value) else None
+        case "decimal":
+            return _decimal(of, value)
+        case "date" | "time" | "timestamp" | "local timestamp":
+            return _moment(of, value)
+    if not isinstance(value, str):
         return None
-    if of.kind == "enum":
-        return value if value in of.symbols else None
-    if of.kind == "string":
-        return value if is_text(value) else None
+    match of.kind:
+        case "text":
+            return value if not of.binary or is_text(value) else None
+        case "uuid":
+            return value if _UUID.fullmatch(value) else None
+        case "enum":
+            return value if value in of.symbols else None
+        case "bytes" | "fixed":
+            try:
+                data = base64.b64decode(value, validate=True)
+            except ValueError:
+                return None
+            return data if of.kind == "bytes" or len(data) == of.size else None
+        case "unknown":
+            return value
+    return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | Decimal) and type(value) is not bool
+
+
+def _in_bits(value: int, bits: int) -> bool:
+    return -(1 << (bits - 1)) <= value < 1 << (bits - 1)
+
+
+def _moment(of: Type, value: object) -> int | None:
+    """A date or a time as the number that it is written as; one of Spark's in microseconds."""
+    if type(value) is int and of.unit:
+        return value if _is_moment(of, value) else None
+    # In topics of JSON a local time may have an offset.
+    pattern = _MOMENTS[of.kind] if of.unit or of.kind != "local timestamp" else _INSTANT
+    found = pattern.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return None
+    # Digits that the type can't keep are refused: they would be lost in silence.
+    if of.unit and (found.groupdict().get("fraction") or "")[3 if of.unit == 1000 else 6 :].strip("0"):
+        return None
     try:
-        data = base64.b64decode(value, validate=True)
-    except ValueError:
+        # Python takes no more than six digits.
+        text = re.sub(r"(\.\d{6})\d+", r"\1", found[0])
+        if of.kind == "time":
+            at = datetime.combine(date(1970, 1, 1), time.fromisoformat(text))
+        else:
+            at = datetime.fromisoformat(text)
+        # A time without an offset is one of UTC, as in topics of JSON.
+        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        return (at - _EPOCH) // timedelta(microseconds=of.unit or 1)
+    except (ValueError, OverflowError):
         return None
-    return data if of.kind == "bytes" or len(data) == of.size else None
+
+
+def _is_moment(of: Type, value: int) -> bool:
+    """Which numbers are dates and times; those that Spark can't have are none."""
+    if of.kind == "time":
+        return 0 <= value < DAY // of.unit
+    end = 2**31 if of.kind == "date" else 2**63 // of.unit
+    return -end <= value < end
+
+
+def _decimal(of: Type, value: object) -> Any:
+    if of.binary and isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = Decimal(value)
+    if type(value) is int:
+        value = Decimal(value)
+    precision, scale = of.digits
+    if not isinstance(value, Decimal) or not _fits(value, precision, scale):
+        return None
+    if not of.binary:
+        return value
+    sign, digits, exponent = value.as_tuple()
+    unscaled: int = int("".join(map(str, digits))) * 10 ** (scale + int(exponent))
+    unscaled = -unscaled if sign else unscaled
+    # Two's complement, the highest byte first, with room for the sign.
+    size = of.size or (unscaled if unscaled >= 0 else -unscaled - 1).bit_length() // 8 + 1
+    return unscaled.to_bytes(size, "big", signed=True)
+
+
+def _fits(value: Decimal, precision: int, scale: int) -> bool:
+    """Whether a decimal of so many digits, so many of them fraction, can hold a number."""
+    exponent = value.as_tuple().exponent
+    return isinstance(exponent, int) and -exponent <= scale and value.adjusted() < precision - scale

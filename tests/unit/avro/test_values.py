@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.avro.encoding import Encoding
+from tailrace.avro.schema import Unwritable, read
 from tailrace.gateway.ingest.json_spans import whole
-from tailrace.types import avro_documents
-from tailrace.types.avro_types import Unwritable, read
-from tailrace.types.avro_values import datum
-from tailrace.types.spark_types import Mismatch
+from tailrace.types import json_schema
+from tailrace.types.values import Mismatch
+from tailrace.types.values import converted as checked
 
 # A schema, a strategy of (what is sent, what a reader gets), and JSON values that are not of it.
 Case = tuple[Any, st.SearchStrategy[tuple[Any, Any]], list[Any]]
@@ -189,7 +189,7 @@ def sent(value: Any) -> Any:
 
 def converted(schema: Any, value: Any) -> tuple[Any, list[Mismatch]]:
     wrong: list[Mismatch] = []
-    return datum(read(json.dumps(schema)), sent(value), "", wrong), wrong
+    return checked(read(json.dumps(schema)), sent(value), "", wrong), wrong
 
 
 def read_back(schema: Any, data: bytes) -> Any:
@@ -229,10 +229,10 @@ def test_what_is_no_value_is_refused_at_its_place_and_nowhere_else(data: st.Data
 def test_the_document_takes_every_value(data: st.DataObject) -> None:
     schema, values, _ = data.draw(cases(Names()))
     of = read(json.dumps(schema))
-    documented = jsonschema_rs.validator_for(avro_documents.schema(of))
+    documented = jsonschema_rs.validator_for(json_schema.schema(of))
     value, _ = data.draw(values)
     documented.validate(json.loads(json.dumps(value, default=float)))
-    example = avro_documents.sample(of)
+    example = json_schema.example(of)
     documented.validate(example)
     assert written(schema, example) is not ...
 

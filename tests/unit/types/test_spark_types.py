@@ -11,8 +11,10 @@ import pytest
 
 from tailrace.contracts.catalog import Column
 from tailrace.gateway.ingest import json_spans
-from tailrace.types import samples
-from tailrace.types.spark_types import mismatches, read, row_schema, schema
+from tailrace.types.json_schema import example, schema
+from tailrace.types.spark import read, row
+from tailrace.types.tree import Type
+from tailrace.types.values import Mismatch, converted
 
 GOOD: list[tuple[str, Any]] = [
     ("bigint", 2**63 - 1),
@@ -70,28 +72,34 @@ BAD: list[tuple[str, Any, str]] = [
 ]
 
 
+def wrong_with(value: Any, of: Type) -> list[Mismatch]:
+    wrong: list[Mismatch] = []
+    converted(of, value, "", wrong)
+    return wrong
+
+
 @pytest.mark.parametrize(("kind", "value"), GOOD)
 def test_a_value_of_its_type_has_no_mismatch(kind: str, value: Any) -> None:
-    assert list(mismatches(value, read(kind))) == []
-    assert list(mismatches(None, read(kind))) == []
+    assert wrong_with(value, read(kind)) == []
+    assert wrong_with(None, read(kind)) == []
 
 
 @pytest.mark.parametrize(("kind", "value", "where"), BAD)
 def test_a_value_of_another_type_is_told_with_its_place(kind: str, value: Any, where: str) -> None:
-    (found,) = mismatches(value, read(kind))
+    (found,) = wrong_with(value, read(kind))
     assert found.where == where and found.expected and found.got
 
 
 @pytest.mark.parametrize("kind", sorted({kind for kind, _ in GOOD}))
 def test_the_schema_of_a_type_takes_its_sample(kind: str) -> None:
-    sample = samples.value(read(kind))
-    assert list(mismatches(json_spans.whole(_json(sample)).value, read(kind))) == []
+    sample = example(read(kind))
+    assert wrong_with(json_spans.whole(_json(sample)).value, read(kind)) == []
     assert jsonschema_rs.validator_for(schema(read(kind))).is_valid(sample)
 
 
 def test_columns_may_be_null_but_for_those_of_a_key() -> None:
     columns = (Column("id", "bigint"), Column("name", "string"))
-    found = jsonschema_rs.validator_for(row_schema(columns, never_null=["id"]))
+    found = jsonschema_rs.validator_for(schema(row(columns, never_null=["id"])))
     assert found.is_valid({"id": 1, "name": None}) and found.is_valid({"id": 1})
     assert (
         not found.is_valid({"id": None}) and not found.is_valid({"name": "x"}) and not found.is_valid({"id": 1, "x": 1})

@@ -18,8 +18,8 @@ from pydantic_core import core_schema
 from tailrace.contracts.catalog import Catalog, CatalogFeed, CatalogView
 from tailrace.gateway.apidocs.openapi import columns_of, event_name, key_schema, row_name, view_schema
 from tailrace.gateway.live.requests import MESSAGES
-from tailrace.types import samples
-from tailrace.types.spark_types import row_schema
+from tailrace.types import spark
+from tailrace.types.json_schema import example, schema
 
 Json = dict[str, Any]
 
@@ -65,12 +65,12 @@ def _message(kind: str, *of: type, **known: Json) -> Json:
     return {"name": kind, "summary": found[0].pop("description"), "payload": found[0]}
 
 
-def _frame(name: str, summary: str, payload: Json, example: Json | None = None) -> Json:
+def _frame(name: str, summary: str, payload: Json, shown: Json | None = None) -> Json:
     """A Server-Sent Event."""
     id = {"type": "string", "description": "The position, if the frame moves it."}
     headers = {"type": "object", "properties": {"event": {"const": name}, "id": id}}
     held: Json = {"name": name, "summary": summary, "headers": headers, "payload": payload}
-    return {**held, "examples": [{"payload": example}]} if example is not None else held
+    return {**held, "examples": [{"payload": shown}]} if shown is not None else held
 
 
 _TEXT, _TRUTH, _NUMBER, _ANY = (str | None, None), (bool | None, None), (int | None, None), (Any, None)
@@ -145,10 +145,10 @@ def _add_view(found: Json, view: CatalogView) -> list[str]:
     schemas, messages = found["components"]["schemas"], found["components"]["messages"]
     row, key, path = row_name(view.name), f"{view.name}.key", f"/views/{quote(view.name)}"
     schemas[row] = view_schema(view)
-    schemas[key] = row_schema(view.key, never_null=[column.name for column in view.key])
-    held, gone = _schema(row), _schema(key)
-    example = samples.row(columns_of(view.key, view.columns))
-    messages[f"{view.name}.row"] = _frame("row", "What a key holds now.", held, example)
+    schemas[key] = schema(spark.row(view.key, never_null=[column.name for column in view.key]))
+    held, gone = _ref(row), _ref(key)
+    shown = example(spark.row(columns_of(view.key, view.columns)))
+    messages[f"{view.name}.row"] = _frame("row", "What a key holds now.", held, shown)
     messages[f"{view.name}.gone"] = _frame("gone", "The key holds nothing any more, or does not match.", gone)
     name = {"const": view.name}
     messages[f"socket.{view.name}.row"] = _message("row", _ROW, view=name, row=held)
@@ -163,9 +163,9 @@ def _add_view(found: Json, view: CatalogView) -> list[str]:
 def _add_feed(found: Json, feed: CatalogFeed) -> list[str]:
     """Add what is about a feed; returns the name of its WebSocket message."""
     messages, event = found["components"]["messages"], event_name(feed.name)
-    columns, held = columns_of(feed.key, feed.columns), _schema(event)
-    found["components"]["schemas"][event] = row_schema(columns)
-    messages[event] = _frame("event", "The next event.", held, samples.row(columns))
+    of, held = spark.row(columns_of(feed.key, feed.columns)), _ref(event)
+    found["components"]["schemas"][event] = schema(of)
+    messages[event] = _frame("event", "The next event.", held, example(of))
     messages[f"socket.{event}"] = _message("event", _EVENT, feed={"const": feed.name}, event=held)
     frames = {"event": event, **{kind: kind for kind in _FRAMES}}
     parameters = {"client": {"description": "Who the events are for."}}
@@ -185,7 +185,7 @@ def _add_events(
     found["operations"][f"follow.{name}"] = {**_operation("send", name, frames), "bindings": bindings}
 
 
-def _schema(name: str) -> Json:
+def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 

@@ -15,13 +15,13 @@ from fastapi.responses import JSONResponse
 
 from tailrace import __version__
 from tailrace.access.identity import Identity
+from tailrace.avro.schema import Unwritable
 from tailrace.contracts.catalog import Catalog, CatalogTopic
 from tailrace.gateway.apidocs import asyncapi, openapi
 from tailrace.gateway.apidocs.security import secure, secure_servers
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import Access, identity_of
-from tailrace.gateway.ingest.codecs import Kinds
-from tailrace.types.avro_types import Unwritable
+from tailrace.gateway.ingest.codecs import TopicCodecs
 
 # So many are kept: clients share a few sets of rights.
 _MOST = 32
@@ -39,7 +39,7 @@ def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
         identity = identity_of(request.scope)
         return None if identity is None else seen(catalog, access, identity)
 
-    def kinds_of(topic: CatalogTopic) -> Kinds | None:
+    def codecs_of(topic: CatalogTopic) -> TopicCodecs | None:
         with suppress(Unwritable):
             return gateway.event_schemas.known(topic)
         return None
@@ -50,7 +50,7 @@ def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
         names = None if catalog is None else tuple(tuple(of) for of in (catalog.views, catalog.feeds, catalog.topics))
         found, version = made.get(names), gateway.event_schemas.version
         if found is None or found[0] is not gateway.known.catalog or found[1] != version:
-            document = openapi.document(app.openapi(), catalog, kinds_of)
+            document = openapi.document(app.openapi(), catalog, codecs_of)
             if gateway.access.on:
                 secure(document, gateway.access.cookie, opened)
             if len(made) >= _MOST:
@@ -66,7 +66,7 @@ def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
         responses={200: {"description": "AsyncAPI 3 of every view and feed.", "content": {"application/json": {}}}},
     )
     async def streams(request: Request) -> Response:
-        """What comes over Server-Sent Events and WebSockets, with the types of every view and feed."""
+        """What comes over Server-Sent CheckedEvents and WebSockets, with the types of every view and feed."""
         host = request.url.netloc or "localhost"
         document = asyncapi.document(gateway.app, __version__, host, catalog_for(request))
         if gateway.access.on:

@@ -6,6 +6,7 @@ own, with the types of its key and its rows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
@@ -13,29 +14,30 @@ from typing import Any
 from urllib.parse import quote
 
 from tailrace.contracts.catalog import Catalog, CatalogTopic, CatalogView, Column
-from tailrace.gateway.apidocs.event_documents import event_schema, typed_events
-from tailrace.gateway.ingest.codecs import Kinds, declared
-from tailrace.types import samples
-from tailrace.types.spark_types import read, row_schema, schema
+from tailrace.gateway.ingest.codecs import Codec, TopicCodecs, declared
+from tailrace.gateway.ingest.records import MOST
+from tailrace.types import spark
+from tailrace.types.json_schema import example, schema
 
 Json = dict[str, Any]
 
 # Words of paths that a name takes the place of, and what they name.
 _VIEW, _FEED, _TOPIC = "{view}", "{feed}", "{topic}"
+_PAGE: Json = {"rows": [], "position": "4be1a27c.1.0-17.1-4", "as_of": 1790000000000, "next": None}
 
 
 def document(
     general: Mapping[str, Any],
     catalog: Catalog | None,
-    kinds_of: Callable[[CatalogTopic], Kinds | None] = declared,
+    codecs_of: Callable[[CatalogTopic], TopicCodecs | None] = declared,
 ) -> Json:
-    """The document of an app whose routes in general are these; `kinds_of` says what a topic's records are made of."""
+    """The document of an app whose routes in general are these; `codecs_of` says what a topic's records are made of."""
     found: Json = deepcopy(dict(general))
     if catalog is None:
         return found
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
     tags: list[Json] = []
-    kinds = {topic.name: kinds_of(topic) for topic in catalog.topics.values() if topic.accept}
+    codecs = {topic.name: codecs_of(topic) for topic in catalog.topics.values() if topic.accept}
     paths: Json = {}
     for path, item in found["paths"].items():
         if _VIEW in path:
@@ -45,8 +47,8 @@ def document(
             for feed in catalog.feeds.values():
                 paths[path.replace(_FEED, quote(feed.name))] = _of(item, "feed", feed.name, _as_it_is)
         elif _TOPIC in path:
-            for topic, held in kinds.items():
-                adapt = partial(typed_events, kinds=held, name=event_name(topic)) if held is not None else _as_it_is
+            for topic, held in codecs.items():
+                adapt = partial(_type_events, codecs=held, name=event_name(topic)) if held is not None else _as_it_is
                 paths[path.replace(_TOPIC, quote(topic))] = _of(item, "topic", topic, adapt)
         else:
             paths[path] = item
@@ -55,11 +57,11 @@ def document(
         schemas[row_name(view.name)] = view_schema(view)
         tags.append({"name": f"view {view.name}", "description": _summary(view)})
     for feed in catalog.feeds.values():
-        schemas[event_name(feed.name)] = row_schema(columns_of(feed.key, feed.columns))
+        schemas[event_name(feed.name)] = schema(spark.row(columns_of(feed.key, feed.columns)))
         tags.append({"name": f"feed {feed.name}"})
-    for topic, held in kinds.items():
+    for topic, held in codecs.items():
         if held is not None:
-            schemas[event_name(topic)] = event_schema(held)
+            schemas[event_name(topic)] = _event_schema(held)
             tags.append({"name": f"topic {topic}"})
     # What the app has comes first, and what nothing is left of does not come at all.
     operations = [one for item in paths.values() for one in item.values() if isinstance(one, dict)]
@@ -71,8 +73,8 @@ def document(
 def view_schema(view: CatalogView) -> Json:
     """The JSON schema of a view's rows."""
     columns = columns_of(view.key, view.columns)
-    held = row_schema(columns, never_null=[column.name for column in view.key])
-    return {**held, "examples": [samples.row(columns)]}
+    held = spark.row(columns, never_null=[column.name for column in view.key])
+    return {**schema(held), "examples": [example(held)]}
 
 
 def columns_of(first: tuple[Column, ...], others: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -137,7 +139,9 @@ def _as_it_is(_: Json) -> None:
 
 
 def _view_adapter(view: CatalogView) -> _Adapter:
-    key = {**key_schema(view), "examples": [samples.key(view.key)]}
+    values = [*example(spark.row(view.key)).values()]
+    sample = values[0] if len(values) == 1 else json.dumps(values, separators=(",", ":"))
+    key = {**key_schema(view), "examples": [sample]}
 
     def adapt(operation: Json) -> None:
         listing = not any(one["name"] == "key" and one["in"] == "path" for one in operation["parameters"])
@@ -151,8 +155,8 @@ def _view_adapter(view: CatalogView) -> _Adapter:
                 page_schema(view.name) if listing else {"$ref": f"#/components/schemas/{row_name(view.name)}"}
             )
             content.pop("examples", None)
-            row = samples.row(columns_of(view.key, view.columns))
-            content["example"] = {**samples.PAGE, "rows": [row]} if listing else row
+            row = example(spark.row(columns_of(view.key, view.columns)))
+            content["example"] = {**_PAGE, "rows": [row]} if listing else row
 
     return adapt
 
@@ -161,9 +165,63 @@ def key_schema(view: CatalogView) -> Json:
     """What a key is in a path: the value of one column, or a JSON array of several as text."""
     if len(view.key) > 1:
         return {"type": "string", "description": f"A JSON array of {', '.join(c.name for c in view.key)}."}
-    return schema(read(view.key[0].type))
+    return schema(spark.read(view.key[0].type))
 
 
 def _summary(view: CatalogView) -> str:
     columns = columns_of(view.key, view.columns)
     return ", ".join(f"`{column.name}` {column.type}" for column in columns)
+
+
+def _event_schema(codecs: TopicCodecs) -> Json:
+    """The JSON schema of the events that a topic takes."""
+    found = schema(codecs.value.type)
+    if "properties" not in found:
+        return found
+    properties = {**found["properties"]}
+    for name in codecs.topic.key_columns:
+        if name not in properties:
+            properties[name] = _key_column(codecs.key, name)[0]
+    return {**found, "properties": properties, "examples": [_event(codecs)]}
+
+
+def _type_events(operation: Json, *, codecs: TopicCodecs, name: str) -> None:
+    """Give a topic's operation the types of its events, whose schema has this name."""
+    event = {"$ref": f"#/components/schemas/{name}"}
+    sample = _event(codecs)
+    for kind, held in operation.get("requestBody", {}).get("content", {}).items():
+        held.pop("examples", None)
+        if kind == "application/json":
+            one, held["example"] = event, sample
+        else:
+            one, held["example"] = _wrapped(event, codecs), [{"key": example(codecs.key.type), "value": sample}]
+        several = {"type": "array", "items": one, "minItems": 1, "maxItems": MOST}
+        held["schema"] = {"anyOf": [one, several]}
+
+
+def _wrapped(event: Json, codecs: TopicCodecs) -> Json:
+    # A table's key is deleted by the value null.
+    value = {"anyOf": [event, {"type": "null"}]} if codecs.topic.key_columns else event
+    return {
+        "type": "object",
+        "required": ["value"],
+        "additionalProperties": False,
+        "properties": {
+            "key": schema(codecs.key.type),
+            "value": value,
+            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+    }
+
+
+def _event(codecs: TopicCodecs) -> Any:
+    found = example(codecs.value.type)
+    if not isinstance(found, dict):
+        return found
+    return {**{name: _key_column(codecs.key, name)[1] for name in codecs.topic.key_columns}, **found}
+
+
+def _key_column(key: Codec, name: str) -> tuple[Json, Any]:
+    """The schema and an example of a column that the record key becomes."""
+    field = next((field.type for field in key.type.fields if field.name == name), key.type)
+    return schema(field), example(field)

@@ -1,152 +1,99 @@
-"""What the values and keys of a topic's records are: each is checked, and becomes the bytes that the pipeline reads."""
+"""How the values and keys of a topic's records are checked, and become the bytes that the pipeline reads."""
 
 from __future__ import annotations
 
-import base64
 import struct
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from tailrace.avro.encoding import Encoding
+from tailrace.avro.schema import Unwritable
 from tailrace.contracts.catalog import CatalogTopic
 from tailrace.gateway.ingest.json_spans import JsonSpan
-from tailrace.types import avro_values
-from tailrace.types.avro_types import Unwritable
-from tailrace.types.spark_types import Mismatch, SparkType, floating, got, is_text, mismatches, read
+from tailrace.types import spark
+from tailrace.types.tree import Type
+from tailrace.types.values import Mismatch, converted
 
 AVRO = "avro"
-FORMATS = ("json", "string", "long", "double", "bytes", AVRO)
-TYPES = {"string": "string", "long": "bigint", "double": "double", "bytes": "binary"}
+# What Kafka's own serializers write.
+_PLAIN = {
+    "string": Type("text", "string", binary=True),
+    "long": Type("integer", "long", binary=True, bits=64),
+    "double": Type("double", "double", binary=True),
+    "bytes": Type("bytes", "bytes", binary=True),
+}
+FORMATS = ("json", *_PLAIN, AVRO)
 
 
-class Kind(Protocol):
-    """The values, or the keys, of a topic.
+@dataclass(frozen=True)
+class Codec:
+    """The values, or the keys, of a topic. Names that stand `beside` the fields of its type are passed over."""
 
-    `names` are the fields, where it is made of some. `texts` says that a text is a value as it stands.
-    """
+    format: str
+    type: Type
+    beside: Collection[str] = frozenset()
+    encoding: Encoding | None = None
 
     @property
-    def names(self) -> Collection[str]: ...
+    def names(self) -> Collection[str]:
+        """The fields, if it is made of some."""
+        return [field.name for field in self.type.fields]
 
     @property
-    def texts(self) -> bool: ...
+    def texts(self) -> bool:
+        """Whether a text is a value as it stands."""
+        return self.format != "json" and self.type.kind in ("text", "uuid", "enum", "bytes", "fixed")
 
     def encode(self, span: JsonSpan, where: str, wrong: list[Mismatch]) -> bytes:
         """The bytes of a value that is not null; adds what is wrong with it, and then the bytes are none to write."""
-        ...
-
-
-@dataclass(frozen=True)
-class JsonKind:
-    """An object: its text goes on as it came. Names that stand `beside` its fields are passed over."""
-
-    type: SparkType
-    beside: frozenset[str] = frozenset()
-    texts: bool = False
-
-    @property
-    def names(self) -> Collection[str]:
-        return [name for name, _ in self.type.fields]
-
-    def encode(self, span: JsonSpan, where: str, wrong: list[Mismatch]) -> bytes:
-        wrong.extend(mismatches(_without(span.value, self.beside), self.type, where))
-        return span.text.encode()
-
-
-@dataclass(frozen=True)
-class PlainKind:
-    """Text, a number or bytes, as Kafka's own serializers write them."""
-
-    format: str
-    names: Collection[str] = ()
-
-    @property
-    def texts(self) -> bool:
-        """Whether a text is a value as it stands."""
-        return self.format in ("string", "bytes")
-
-    def encode(self, span: JsonSpan, where: str, wrong: list[Mismatch]) -> bytes:
-        value = span.value
-        found = list(mismatches(value, read(TYPES[self.format]), where))
-        if not found and self.format == "string" and not is_text(value):
-            found.append(Mismatch(where, "text of Unicode characters", got(value)))
+        given, found = span.value, list[Mismatch]()
+        if self.beside and isinstance(given, dict):
+            given = {name: held for name, held in given.items() if name not in self.beside}
+        value = converted(self.type, given, where, found)
         wrong.extend(found)
         if found:
             return b""
-        if self.format == "string":
-            return str(value).encode()
-        if self.format == "long":
-            return struct.pack(">q", value)
-        if self.format == "double":
-            return struct.pack(">d", floating(value, "double"))
-        return base64.b64decode(value)
+        if self.encoding is not None:
+            return self.encoding.encode(value)
+        match self.format:
+            case "json":
+                # The text goes on as it came.
+                return span.text.encode()
+            case "string":
+                return str(value).encode()
+            case "long":
+                return struct.pack(">q", value)
+            case "double":
+                return struct.pack(">d", value)
+        return bytes(value)
 
 
 @dataclass(frozen=True)
-class AvroKind:
-    """A value of an Avro schema. Names that stand `beside` the fields of a record are passed over."""
-
-    encoding: Encoding
-    beside: frozenset[str] = frozenset()
-
-    @property
-    def names(self) -> Collection[str]:
-        """The fields of a record."""
-        return [field.name for field in self.encoding.type.fields]
-
-    @property
-    def texts(self) -> bool:
-        """Whether a text is a value as it stands."""
-        of = self.encoding.type
-        return of.kind in ("string", "enum", "bytes", "fixed") and of.logical in ("", "uuid")
-
-    def encode(self, span: JsonSpan, where: str, wrong: list[Mismatch]) -> bytes:
-        """Avro binary, behind the header where there is one."""
-        found: list[Mismatch] = []
-        datum = avro_values.datum(self.encoding.type, _without(span.value, self.beside), where, found)
-        wrong.extend(found)
-        return b"" if found else self.encoding.encode(datum)
-
-
-@dataclass(frozen=True)
-class Kinds:
+class TopicCodecs:
     """What the records of a topic are made of."""
 
     topic: CatalogTopic
-    value: Kind
-    key: Kind
-    # What Avro values and keys are written with.
-    encodings: tuple[Encoding | None, Encoding | None] = (None, None)
+    value: Codec
+    key: Codec
 
     @classmethod
-    def of(cls, topic: CatalogTopic, value: Encoding | None = None, key: Encoding | None = None) -> Kinds:
-        """The kinds of a topic, with what its Avro values and keys are written with; raises Unwritable.
+    def of(cls, topic: CatalogTopic, value: Encoding | None = None, key: Encoding | None = None) -> TopicCodecs:
+        """The codecs of a topic, with what its Avro values and keys are written with; raises Unwritable.
 
         Values are records: the pipeline has columns for nothing else.
         """
         if value is not None and value.type.kind != "record":
-            raise Unwritable(f"it is of type {value.type.kind}, not a record")
-        if key is not None:
-            key_kind: Kind = AvroKind(key)
-        elif topic.key_format == "json":
-            key_kind = JsonKind(SparkType("struct", tuple((one.name, read(one.type)) for one in topic.key)))
-        else:
-            key_kind = PlainKind(topic.key_format)
+            raise Unwritable(f"it is of type {value.type.name}, not a record")
+        value_codec = _codec(topic.format, spark.row(topic.columns), value)
         # The columns of a table's key may stand in the event, too: they become the record key.
-        if value is not None:
-            fields = {field.name for field in value.type.fields}
-            value_kind: Kind = AvroKind(value, frozenset(topic.key_columns) - fields)
-        elif topic.format == "json":
-            of = SparkType("struct", tuple((column.name, read(column.type)) for column in topic.columns))
-            value_kind = JsonKind(of, frozenset(topic.key_columns) - {column.name for column in topic.columns})
-        else:
-            value_kind = PlainKind(topic.format)
-        return cls(topic, value_kind, key_kind, (value, key))
+        if value_codec.type.kind == "record":
+            beside = frozenset(topic.key_columns).difference(value_codec.names)
+            value_codec = replace(value_codec, beside=beside)
+        return cls(topic, value_codec, _codec(topic.key_format, spark.row(topic.key), key))
 
 
-def declared(topic: CatalogTopic) -> Kinds | None:
-    """The kinds of a topic by the catalog alone; None where it does not have them, raises Unwritable."""
+def declared(topic: CatalogTopic) -> TopicCodecs | None:
+    """The codecs of a topic by the catalog alone; None if it does not have them, raises Unwritable."""
     # An older pipeline has no schemas in its catalog.
     for format, schema in ((topic.format, topic.schema), (topic.key_format, topic.key_schema)):
         if format not in FORMATS or (format == AVRO and schema is None):
@@ -155,10 +102,12 @@ def declared(topic: CatalogTopic) -> Kinds | None:
         return None
     value = Encoding(topic.schema) if topic.format == AVRO and topic.schema is not None else None
     key = Encoding(topic.key_schema) if topic.key_format == AVRO and topic.key_schema is not None else None
-    return Kinds.of(topic, value, key)
+    return TopicCodecs.of(topic, value, key)
 
 
-def _without(value: object, names: Collection[str]) -> object:
-    if not names or not isinstance(value, dict):
-        return value
-    return {name: held for name, held in value.items() if name not in names}
+def _codec(format: str, columns: Type, encoding: Encoding | None) -> Codec:
+    if encoding is not None:
+        return Codec(AVRO, encoding.type, encoding=encoding)
+    if format != "json" and format not in _PLAIN:
+        raise Unwritable(f"its format is {format}")
+    return Codec(format, columns if format == "json" else _PLAIN[format])

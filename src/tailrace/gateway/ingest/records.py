@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass, field
 
 from tailrace.gateway.ingest import json_spans
-from tailrace.gateway.ingest.codecs import Kinds
+from tailrace.gateway.ingest.codecs import TopicCodecs
 from tailrace.gateway.ingest.json_spans import JsonSpan
 from tailrace.kafka.async_delivery import LARGEST
 from tailrace.kafka.delivery import Headers, Outgoing
-from tailrace.types.spark_types import Mismatch, got, is_text, within
+from tailrace.types.values import Mismatch, got, is_text, within
 
 MOST = 1000
 # What a request's `Idempotency-Key` becomes, for `.dedupe(header="idempotency-key")`.
@@ -20,7 +20,7 @@ _RECORD = ("key", "value", "headers")
 
 
 @dataclass
-class Events:
+class CheckedEvents:
     """Records to write, or what is wrong with them: the number of the event, where in it, what was expected."""
 
     records: list[Outgoing] = field(default_factory=list)
@@ -32,8 +32,8 @@ class NotEvents(ValueError):
 
 
 def read_events(
-    kinds: Kinds, body: bytes, *, wrapped: bool = False, key: str | None = None, once: str | None = None
-) -> Events:
+    codecs: TopicCodecs, body: bytes, *, wrapped: bool = False, key: str | None = None, once: str | None = None
+) -> CheckedEvents:
     """The records of a body: an event, or an array of them. Raises NotEvents.
 
     wrapped: each event stands as the `value` of an object, beside its `key` and `headers`.
@@ -49,14 +49,14 @@ def read_events(
         raise NotEvents(f"no JSON: {error}") from None
     if not 0 < len(found) <= MOST:
         raise NotEvents(f"{len(found)} events")
-    events = Events()
-    given = _named_key(kinds, key) if key is not None else None
+    events = CheckedEvents()
+    given = _named_key(codecs, key) if key is not None else None
     for number, event in enumerate(found):
         headers: Headers = []
         if once is not None:
             headers.append((IDEMPOTENCY, (f"{once}/{number}" if several else once).encode()))
         try:
-            record = _record(kinds, event, given, headers, wrapped=wrapped)
+            record = _record(codecs, event, given, headers, wrapped=wrapped)
         except _Wrong as wrong:
             events.problems.extend({"event": number, **one.__dict__} for one in wrong.mismatches)
             if len(events.problems) >= _TOLD:
@@ -72,18 +72,18 @@ class _Wrong(Exception):
         self.mismatches = mismatches
 
 
-def _record(kinds: Kinds, event: JsonSpan, key: JsonSpan | None, headers: Headers, *, wrapped: bool) -> Outgoing:
-    topic, where = kinds.topic, "key"
+def _record(codecs: TopicCodecs, event: JsonSpan, key: JsonSpan | None, headers: Headers, *, wrapped: bool) -> Outgoing:
+    topic, where = codecs.topic, "key"
     if wrapped:
         event, own, more = _unwrapped(event)
         # A record that tells itself from others needs no help of the request.
         told = any(name == IDEMPOTENCY for name, _ in more)
         key, headers = own or key, more if told else [*more, *headers]
     wrong: list[Mismatch] = []
-    value = _value(kinds, event, wrong)
+    value = _value(codecs, event, wrong)
     if key is None and topic.key_columns:
-        key = _key_within(kinds, event)
-        where = "" if kinds.key.names else topic.key_columns[0]
+        key = _key_within(codecs, event)
+        where = "" if codecs.key.names else topic.key_columns[0]
         if key is None:
             columns = " and ".join(topic.key_columns)
             wrong.append(Mismatch("key", f"a key: the parameter `key`, or {columns} in the event", "none"))
@@ -91,7 +91,7 @@ def _record(kinds: Kinds, event: JsonSpan, key: JsonSpan | None, headers: Header
     if key is not None and key.value is None:
         wrong.append(Mismatch("key", "a key", "null"))
     elif key is not None:
-        data = kinds.key.encode(key, where, wrong)
+        data = codecs.key.encode(key, where, wrong)
     if wrong:
         raise _Wrong(*wrong)
     found = Outgoing(topic.name, None, data, value, headers)
@@ -101,10 +101,10 @@ def _record(kinds: Kinds, event: JsonSpan, key: JsonSpan | None, headers: Header
     return found
 
 
-def _value(kinds: Kinds, event: JsonSpan, wrong: list[Mismatch]) -> bytes | None:
+def _value(codecs: TopicCodecs, event: JsonSpan, wrong: list[Mismatch]) -> bytes | None:
     if event.value is not None:
-        return kinds.value.encode(event, "", wrong)
-    if not kinds.topic.key_columns:
+        return codecs.value.encode(event, "", wrong)
+    if not codecs.topic.key_columns:
         wrong.append(Mismatch("", "an event", "null, which deletes a key of a table; this is a topic"))
     return None
 
@@ -130,21 +130,21 @@ def _unwrapped(event: JsonSpan) -> tuple[JsonSpan, JsonSpan | None, Headers]:
     return members["value"], members.get("key"), [(name, text.encode()) for name, text in headers.items()]
 
 
-def _key_within(kinds: Kinds, event: JsonSpan) -> JsonSpan | None:
+def _key_within(codecs: TopicCodecs, event: JsonSpan) -> JsonSpan | None:
     """The key of a table's event that holds the key's columns."""
-    value, names = event.value, kinds.topic.key_columns
+    value, names = event.value, codecs.topic.key_columns
     if not isinstance(value, dict) or not all(value.get(name) is not None for name in names):
         return None
-    if not kinds.key.names:
+    if not codecs.key.names:
         return JsonSpan(value[names[0]], "")
     members = json_spans.members(event.text)
     parts = (f"{json.dumps(name)}:{members[name].text}" for name in names)
     return JsonSpan({name: value[name] for name in names}, "{" + ",".join(parts) + "}")
 
 
-def _named_key(kinds: Kinds, text: str) -> JsonSpan:
+def _named_key(codecs: TopicCodecs, text: str) -> JsonSpan:
     """The key that the parameter `key` names."""
-    if kinds.key.texts:
+    if codecs.key.texts:
         return JsonSpan(text, "")
     try:
         return json_spans.whole(text)

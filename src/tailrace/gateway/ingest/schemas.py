@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tailrace.avro.encoding import Encoding
 from tailrace.avro.registry import Registry
+from tailrace.avro.schema import Unwritable
 from tailrace.avro.writer_safety import unusable
 from tailrace.contracts.catalog import CatalogTopic
 from tailrace.errors import TailraceError, Unreachable
-from tailrace.gateway.ingest.codecs import AVRO, Kinds, declared
-from tailrace.types.avro_types import Unwritable
+from tailrace.gateway.ingest.codecs import AVRO, TopicCodecs, declared
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Unregistered(Exception):
 
 
 class EventSchemas:
-    """Knows the kinds of every topic that takes events. `version` rises with every schema that was not known before.
+    """Knows the codecs of every topic that takes events. `version` rises with every schema that was not known before.
 
     Raises RegistryError where the URL can't be used; an empty one means that there is no registry.
     """
@@ -46,14 +46,14 @@ class EventSchemas:
         self._registry = Registry(url, timeout=_TIMEOUT) if url else None
         # Of its own: a registry that hangs must not take the threads that others work in.
         self._threads = ThreadPoolExecutor(_THREADS, "registry")
-        self._kinds: dict[str, Kinds] = {}
+        self._codecs: dict[str, TopicCodecs] = {}
         self._subjects: dict[str, Encoding] = {}
         self._tried: dict[str, float] = {}
         self._asking: dict[str, asyncio.Task[Encoding]] = {}
         self._complaints: dict[str, str] = {}
 
-    def known(self, topic: CatalogTopic) -> Kinds | None:
-        """The kinds of a topic, without asking anybody; None where they are not known yet, or can't be written.
+    def known(self, topic: CatalogTopic) -> TopicCodecs | None:
+        """The codecs of a topic, without asking anybody; None where they are not known yet, or can't be written.
 
         Raises Unwritable where the catalog has a schema that nothing can be written with.
         """
@@ -64,8 +64,8 @@ class EventSchemas:
         value, key = (self._subjects[subject] if subject else None for subject in _subjects(topic))
         return self._of(topic, value, key)
 
-    async def kinds(self, topic: CatalogTopic) -> Kinds | None:
-        """The kinds of a topic; None where it is of a format that can't be written.
+    async def codecs(self, topic: CatalogTopic) -> TopicCodecs | None:
+        """The codecs of a topic; None where it is of a format that can't be written.
 
         Raises Unregistered, Unwritable, and what the registry raises: Unreachable or RegistryError.
         """
@@ -77,8 +77,8 @@ class EventSchemas:
                 await self._ask(subject)
         return self.known(topic)
 
-    async def newer(self, than: Kinds) -> Kinds | None:
-        """The kinds of the same topic where the registry has newer ones; None where it has not, or does not answer."""
+    async def newer(self, than: TopicCodecs) -> TopicCodecs | None:
+        """The codecs of the same topic where the registry has newer ones; None where it has not, or does not answer."""
         topic = than.topic
         if not topic.registry:
             return None
@@ -108,18 +108,18 @@ class EventSchemas:
         await asyncio.gather(*asking, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _declared(self, topic: CatalogTopic) -> Kinds | None:
-        known = self._kinds.get(topic.name)
+    def _declared(self, topic: CatalogTopic) -> TopicCodecs | None:
+        known = self._codecs.get(topic.name)
         if known is None or known.topic != topic:
             known = declared(topic)
             if known is not None:
-                self._kinds[topic.name] = known
+                self._codecs[topic.name] = known
         return known
 
-    def _of(self, topic: CatalogTopic, value: Encoding | None, key: Encoding | None) -> Kinds:
-        known = self._kinds.get(topic.name)
-        if known is None or known.topic != topic or known.encodings != (value, key):
-            known = self._kinds[topic.name] = Kinds.of(topic, value, key)
+    def _of(self, topic: CatalogTopic, value: Encoding | None, key: Encoding | None) -> TopicCodecs:
+        known = self._codecs.get(topic.name)
+        if known is None or known.topic != topic or (known.value.encoding, known.key.encoding) != (value, key):
+            known = self._codecs[topic.name] = TopicCodecs.of(topic, value, key)
         return known
 
     async def _ask(self, subject: str) -> None:

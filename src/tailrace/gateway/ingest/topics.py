@@ -1,4 +1,4 @@
-"""Events in: what clients write to the topics that are declared for it."""
+"""CheckedEvents in: what clients write to the topics that are declared for it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from tailrace.access.identity import Identity
+from tailrace.avro.schema import Unwritable
 from tailrace.contracts.catalog import CatalogTopic
 from tailrace.errors import RegistryError, Unreachable
 from tailrace.gateway.apidocs import examples
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import identity_of
-from tailrace.gateway.ingest.codecs import FORMATS, Kinds
-from tailrace.gateway.ingest.records import MOST, Events, NotEvents, read_events
+from tailrace.gateway.ingest.codecs import FORMATS, TopicCodecs
+from tailrace.gateway.ingest.records import MOST, CheckedEvents, NotEvents, read_events
 from tailrace.gateway.ingest.schemas import Unregistered
 from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import RETRY_AFTER, Problem, no_catalog, shutting_down, unavailable
 from tailrace.kafka.async_delivery import Full, Unwritten, Written
-from tailrace.types.avro_types import Unwritable
 
 JSON = "application/json"
 RECORDS = "application/vnd.tailrace.records+json"
@@ -68,11 +68,11 @@ def router(gateway: Gateway) -> APIRouter:
         wrapped = _wrapped(request.headers.get("content-type", ""))
         if idempotency_key is not None and not 0 < len(idempotency_key) <= _LONGEST_ONCE:
             raise _unusable("Idempotency-Key", f"1 to {_LONGEST_ONCE} characters", f"{len(idempotency_key)}")
-        kinds = await _kinds(gateway, declared)
+        codecs = await _codecs(gateway, declared)
         body = await _body(request)
         read = partial(_read, body=body, wrapped=wrapped, key=key, once=idempotency_key)
-        events = await read(kinds)
-        if events.problems and (newer := await gateway.event_schemas.newer(kinds)) is not None:
+        events = await read(codecs)
+        if events.problems and (newer := await gateway.event_schemas.newer(codecs)) is not None:
             events = await read(newer)
         if events.problems:
             raise _refused(declared, events)
@@ -116,10 +116,10 @@ def _accepting(gateway: Gateway, name: str, identity: Identity | None) -> Catalo
     return topic
 
 
-async def _kinds(gateway: Gateway, topic: CatalogTopic) -> Kinds:
+async def _codecs(gateway: Gateway, topic: CatalogTopic) -> TopicCodecs:
     """What the records of a topic are made of; the address of a registry is for the log alone."""
     try:
-        found = await gateway.event_schemas.kinds(topic)
+        found = await gateway.event_schemas.codecs(topic)
     except Unregistered:
         raise unavailable(
             "no registry", "Start the gateway with --registry.", expected="a gateway that knows the schema registry"
@@ -162,8 +162,8 @@ async def _kinds(gateway: Gateway, topic: CatalogTopic) -> Kinds:
     return found
 
 
-async def _read(kinds: Kinds, body: bytes, *, wrapped: bool, key: str | None, once: str | None) -> Events:
-    read = partial(read_events, kinds, body, wrapped=wrapped, key=key, once=once)
+async def _read(codecs: TopicCodecs, body: bytes, *, wrapped: bool, key: str | None, once: str | None) -> CheckedEvents:
+    read = partial(read_events, codecs, body, wrapped=wrapped, key=key, once=once)
     try:
         return await asyncio.to_thread(read) if len(body) > _MUCH else read()
     except NotEvents as error:
@@ -206,7 +206,7 @@ def _unusable(what: str, expected: str, got: str) -> Problem:
     return Problem(400, f"unusable {what}", expected=expected, got=got[:300], remedy="See /docs.")
 
 
-def _refused(topic: CatalogTopic, events: Events) -> Problem:
+def _refused(topic: CatalogTopic, events: CheckedEvents) -> Problem:
     return Problem(
         422,
         "unusable events",

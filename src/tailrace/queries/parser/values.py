@@ -13,13 +13,15 @@ from sqlglot import exp
 from tailrace.contracts.catalog import Column
 from tailrace.queries import arithmetic, moments
 from tailrace.queries.error import QueryError
-from tailrace.queries.kinds import NUMBERS, Kind, Type, read_type
+from tailrace.queries.kinds import NUMBERS, Kind
 from tailrace.queries.limits import MAX_DIGITS
 from tailrace.queries.parser import spans
 from tailrace.queries.parser.order import SUPPORTED
 from tailrace.queries.parser.spans import Span
 from tailrace.queries.parser.syntax import place, unknown
 from tailrace.queries.tree import Arithmetic, Field, Literal, Value
+from tailrace.types import spark
+from tailrace.types.tree import Type
 
 _NUMBER = re.compile(r"(\d+)(\.\d*)?([eE][+-]?\d{1,4})?", re.ASCII)
 _OPERATORS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
@@ -32,7 +34,7 @@ class Values:
     """The values of a query on the rows of a view."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        self._types = {column.name: read_type(column.type) for column in columns}
+        self._types = {column.name: spark.read(column.type) for column in columns}
 
     def read(self, node: exp.Expr) -> Value | Span:
         """The value that a node spells; a time, or a difference of times, is a span."""
@@ -75,14 +77,14 @@ class Values:
                 raise _no_column(path[: i + 1], types, place(node))
             if i + 1 == len(path):
                 return Field(tuple(path), types[name])
-            if types[name].kind is not Kind.STRUCT:
+            if types[name].kind != "record":
                 raise QueryError(
                     expected=f"a struct before .{path[i + 1]}",
                     got=described(Field(tuple(path[: i + 1]), types[name])),
                     remedy="Name the column alone.",
                     at=place(node),
                 )
-            types = types[name].fields
+            types = {field.name: field.type for field in types[name].fields}
         raise AssertionError(path)
 
     def _negative(self, node: exp.Neg) -> Value | Span:
@@ -122,7 +124,7 @@ def described(value: Value | Span) -> str:
         case Span():
             return "a time" if value.weight == 1 else "an interval"
         case Field(path, of):
-            return f"{'.'.join(path)} of type {of.text[:_LONGEST]}"
+            return f"{'.'.join(path)} of type {of.name[:_LONGEST]}"
         case Literal(None):
             return "null"
         case Literal(held, kind):

@@ -30,14 +30,14 @@ def test_a_newer_schema_is_found_by_who_asks_and_is_newer_only_once(registry: Re
     async def ask() -> None:
         schemas = EventSchemas(registry.url)
         first = register(registry, fresh, "a")
-        known = await schemas.kinds(topic)
-        assert known is not None and _id(known.encodings[0]) == first
+        known = await schemas.codecs(topic)
+        assert known is not None and _id(known.value.encoding) == first
         assert await schemas.newer(known) is None and schemas.version == 1
         second = register(registry, fresh, "a", "b")
         newer = await schemas.newer(known)
-        assert newer is not None and _id(newer.encodings[0]) == second and list(newer.value.names) == ["a", "b"]
+        assert newer is not None and _id(newer.value.encoding) == second and list(newer.value.names) == ["a", "b"]
         assert await schemas.newer(newer) is None and schemas.version == 2
-        assert await schemas.kinds(topic) is newer is schemas.known(topic)
+        assert await schemas.codecs(topic) is newer is schemas.known(topic)
         await schemas.close()
 
     asyncio.run(ask())
@@ -52,13 +52,13 @@ def test_a_schema_that_is_known_stays_in_use_while_the_registry_is_away(
 
     async def ask() -> None:
         schemas = EventSchemas(registry.url)
-        known = await schemas.kinds(topic)
+        known = await schemas.codecs(topic)
         assert known is not None
         monkeypatch.setattr(schemas, "_registry", Registry("http://127.0.0.1:1"))
         assert await schemas.newer(known) is None
         schemas.keep([topic])
         await asyncio.gather(*schemas._asking.values(), return_exceptions=True)
-        assert await schemas.kinds(topic) is known
+        assert await schemas.codecs(topic) is known
         await schemas.close()
 
     asyncio.run(ask())

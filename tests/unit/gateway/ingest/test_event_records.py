@@ -11,7 +11,7 @@ import pytest
 from tailrace.contracts.catalog import CatalogTopic, Column
 from tailrace.gateway.ingest import records
 from tailrace.gateway.ingest.codecs import declared
-from tailrace.gateway.ingest.records import Events, NotEvents
+from tailrace.gateway.ingest.records import CheckedEvents, NotEvents
 
 VALUE = (Column("n", "bigint"), Column("d", "decimal(38,18)"))
 PAIR = (Column("a", "bigint"), Column("b", "string"))
@@ -23,7 +23,7 @@ def topic(format: str = "json", key_format: str = "string", key: tuple[str, ...]
     return CatalogTopic("t", format, columns, key_format, named, key, True)
 
 
-def read_events(held: CatalogTopic, body: bytes, **options: Any) -> Events:
+def read_events(held: CatalogTopic, body: bytes, **options: Any) -> CheckedEvents:
     kinds = declared(held)
     assert kinds is not None
     return records.read_events(kinds, body, **options)
