@@ -1,1 +1,1 @@
-"""The documents of the API: OpenAPI and AsyncAPI, made from the catalog."""
+"""The documents of the API, made from the catalog: OpenAPI for requests, AsyncAPI for streams."""

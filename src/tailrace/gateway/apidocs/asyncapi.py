@@ -1,7 +1,7 @@
 """The AsyncAPI document: what comes over Server-Sent Events and WebSockets, for every view and feed of the catalog.
 
-What a client says is described by the classes that the gateway reads it with, what the gateway says by models here: a
-member that has a default may be left out. An operation that sends is one of the gateway; the name and the id of a
+The classes that the gateway reads messages with describe what a client says, models here what the gateway says: a
+member with a default may be left out. An operation that sends is one of the gateway. The name and the id of a
 Server-Sent Event stand as headers.
 """
 

@@ -1,7 +1,7 @@
-"""The documents of the API: OpenAPI for requests, AsyncAPI for streams; both follow the catalog.
+"""The routes of the documents: each follows the catalog, and lists only what the caller may read.
 
-They name what their reader may have something of, where the gateway asks who reads. Who does not say so gets the
-OpenAPI document in general, which names nothing of the app, so that the page of `/docs` has a place for a token.
+A caller without a token gets the general OpenAPI document, which names nothing of the app: the page of `/docs` has a
+place for the token.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import Access, identity_of
 from tailrace.gateway.ingest.codecs import TopicCodecs
 
-# So many are kept: clients share a few sets of rights.
+# How many OpenAPI documents are kept: clients share a few sets of rights.
 _MOST = 32
 _Names = tuple[tuple[str, ...], ...] | None
 
 
 def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
-    """Serve the documents. Each is made anew when the catalog has changed, and not for every reader."""
+    """Serve the documents. The OpenAPI document is made again if the catalog has changed, not for every request."""
     made: dict[_Names, tuple[Catalog | None, int, dict[str, Any]]] = {}
 
     def catalog_for(request: Request) -> Catalog | None:
@@ -75,7 +75,7 @@ def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
 
 
 def seen(catalog: Catalog, access: Access, identity: Identity) -> Catalog:
-    """A catalog of what a client may know of."""
+    """The part of a catalog that a client may know of."""
     return replace(
         catalog,
         views={name: catalog.views[name] for name in access.known_names(identity, "view", catalog.views)},
@@ -85,5 +85,5 @@ def seen(catalog: Catalog, access: Access, identity: Identity) -> Catalog:
 
 
 def _headers(gateway: Gateway) -> dict[str, str]:
-    # What one reader gets is not for another.
+    # No cache may give one client's document to another.
     return {"Cache-Control": "no-store"} if gateway.access.on else {}

@@ -1,7 +1,7 @@
 """The OpenAPI document: the general routes, made concrete for every view, feed and topic of the catalog.
 
-Where no catalog is known yet, the routes stand as they are: `/views/{view}/{key}`. With one, each view has paths of its
-own, with the types of its key and its rows.
+Until a catalog is known, the routes stay general: `/views/{view}/{key}`. With one, each view has paths of its own,
+with the types of its key and its rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.types.json_schema import example, schema
 
 Json = dict[str, Any]
 
-# Words of paths that a name takes the place of, and what they name.
+# The parts of general paths that names replace.
 _VIEW, _FEED, _TOPIC = "{view}", "{feed}", "{topic}"
 _PAGE: Json = {"rows": [], "position": "4be1a27c.1.0-17.1-4", "as_of": 1790000000000, "next": None}
 
@@ -31,7 +31,7 @@ def document(
     catalog: Catalog | None,
     codecs_of: Callable[[CatalogTopic], TopicCodecs | None] = declared,
 ) -> Json:
-    """The document of an app whose routes in general are these; `codecs_of` says what a topic's records are made of."""
+    """The document of an app with these general routes; `codecs_of` says what a topic's records are made of."""
     found: Json = deepcopy(dict(general))
     if catalog is None:
         return found
@@ -63,7 +63,7 @@ def document(
         if held is not None:
             schemas[event_name(topic)] = _event_schema(held)
             tags.append({"name": f"topic {topic}"})
-    # What the app has comes first, and what nothing is left of does not come at all.
+    # The app's own sections come first, and a section without operations is left out.
     operations = [one for item in paths.values() for one in item.values() if isinstance(one, dict)]
     used = {tag for operation in operations for tag in operation.get("tags", ())}
     found["tags"] = tags + [tag for tag in found.get("tags", []) if tag["name"] in used]
@@ -103,7 +103,7 @@ def page_schema(view: str) -> Json:
         "properties": {
             "reset": {
                 "type": "object",
-                "description": "Where `after` can't be honoured: these are all rows.",
+                "description": "If `after` can't be honoured: these are all rows.",
                 "required": ["reason", "message"],
                 "properties": {"reason": {"type": "string"}, "message": {"type": "string"}},
             },
@@ -120,7 +120,7 @@ _Adapter = Callable[[Json], None]
 
 
 def _of(item: Mapping[str, Any], what: str, name: str, adapt: _Adapter) -> Json:
-    """What a path of the general document is for one view, feed or topic."""
+    """A path of the general document for one view, feed or topic."""
     found: Json = deepcopy(dict(item))
     for method, operation in found.items():
         if not isinstance(operation, dict):
@@ -128,14 +128,14 @@ def _of(item: Mapping[str, Any], what: str, name: str, adapt: _Adapter) -> Json:
         operation["parameters"] = [one for one in operation.get("parameters", []) if one.get("name") != what]
         operation["operationId"] = f"{operation.get('operationId', method)}-{name}"
         operation["tags"] = [f"{what} {name}"]
-        # In general it stands for what the framework would add of its own; here every answer is named.
+        # It keeps the framework from adding an answer of its own; a path that is concrete names all of them.
         operation["responses"].pop("default", None)
         adapt(operation)
     return found
 
 
 def _as_it_is(_: Json) -> None:
-    """Leave an operation as it is in general."""
+    """Leave an operation general."""
 
 
 def _view_adapter(view: CatalogView) -> _Adapter:
@@ -162,7 +162,7 @@ def _view_adapter(view: CatalogView) -> _Adapter:
 
 
 def key_schema(view: CatalogView) -> Json:
-    """What a key is in a path: the value of one column, or a JSON array of several as text."""
+    """The schema of a key in a path: the value of one column, or a JSON array of several as text."""
     if len(view.key) > 1:
         return {"type": "string", "description": f"A JSON array of {', '.join(c.name for c in view.key)}."}
     return schema(spark.read(view.key[0].type))
@@ -186,7 +186,7 @@ def _event_schema(codecs: TopicCodecs) -> Json:
 
 
 def _type_events(operation: Json, *, codecs: TopicCodecs, name: str) -> None:
-    """Give a topic's operation the types of its events, whose schema has this name."""
+    """Give a topic's operation the types of its events; their schema has this name."""
     event = {"$ref": f"#/components/schemas/{name}"}
     sample = _event(codecs)
     for kind, held in operation.get("requestBody", {}).get("content", {}).items():
@@ -200,7 +200,7 @@ def _type_events(operation: Json, *, codecs: TopicCodecs, name: str) -> None:
 
 
 def _wrapped(event: Json, codecs: TopicCodecs) -> Json:
-    # A table's key is deleted by the value null.
+    # The value null deletes a table's key.
     value = {"anyOf": [event, {"type": "null"}]} if codecs.topic.key_columns else event
     return {
         "type": "object",

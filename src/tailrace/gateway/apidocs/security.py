@@ -1,4 +1,4 @@
-"""Ways to say who a client is, as the documents of the API name them: nothing where nobody asks."""
+"""How the documents of the API say what carries a token; nothing, if the gateway needs none."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _REFUSED = {
 
 
 def secure(document: Json, cookie: str, opened: frozenset[str]) -> None:
-    """Have an OpenAPI document say, per operation, what carries a token; `cookie` is the name of one that may.
+    """Make an OpenAPI document say, per operation, what carries a token; `cookie` is the name of one that may.
 
-    What is open without a token is so by what the guard goes by.
+    `opened` is what `--open` names: it needs no token.
     """
     schemes = _schemes(cookie, key="apiKey")
     document.setdefault("components", {})["securitySchemes"] = schemes
@@ -44,7 +44,7 @@ def secure(document: Json, cookie: str, opened: frozenset[str]) -> None:
 
 
 def secure_servers(document: Json, cookie: str) -> None:
-    """Have an AsyncAPI document say what carries a token to its servers."""
+    """Make an AsyncAPI document say what carries a token to its servers."""
     schemes = _schemes(cookie, key="httpApiKey")
     document["components"]["securitySchemes"] = schemes
     for server in document["servers"].values():

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from tailrace.gateway.apidocs import feed_examples
+from tailrace.gateway.apidocs import examples
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.http.event_stream import LastId, LastIdHeader, event_stream
 from tailrace.gateway.live.requests import FollowFeed
@@ -31,7 +31,7 @@ def router(gateway: Gateway) -> APIRouter:
         summary="Follow a feed",
         response_class=Response,
         response_model=None,
-        responses=feed_examples.FOLLOW,
+        responses=examples.FOLLOW_FEED,
     )
     async def follow_feed(
         request: Request,

@@ -21,14 +21,14 @@ _RECORD = ("key", "value", "headers")
 
 @dataclass
 class CheckedEvents:
-    """Records to write, or what is wrong with them: the number of the event, where in it, what was expected."""
+    """Records to write, or the problems: each with the number of the event, the place in it, and what was expected."""
 
     records: list[Outgoing] = field(default_factory=list)
     problems: list[dict[str, object]] = field(default_factory=list)
 
 
 class NotEvents(ValueError):
-    """The body as a whole is not what was expected; the text says what it is instead."""
+    """The body is no array of events; the text says what it is instead."""
 
 
 def read_events(
@@ -37,7 +37,7 @@ def read_events(
     """The records of a body: an event, or an array of them. Raises NotEvents.
 
     wrapped: each event stands as the `value` of an object, beside its `key` and `headers`.
-    key: the key of every event; once: what tells the request from others.
+    key: the key of every event; once: the request's idempotency key.
     """
     try:
         text = body.decode()
@@ -76,7 +76,7 @@ def _record(codecs: TopicCodecs, event: JsonSpan, key: JsonSpan | None, headers:
     topic, where = codecs.topic, "key"
     if wrapped:
         event, own, more = _unwrapped(event)
-        # A record that tells itself from others needs no help of the request.
+        # A record's own idempotency key wins over that of the request.
         told = any(name == IDEMPOTENCY for name, _ in more)
         key, headers = own or key, more if told else [*more, *headers]
     wrong: list[Mismatch] = []

@@ -1,8 +1,8 @@
-"""What events are written with: declared schemas out of the catalog, and the newest of a registry's subjects.
+"""The schemas that events are written with: those declared in the catalog, and the newest of a registry's subjects.
 
-A schema of the registry is kept, and asked for anew in the background. While the registry is away the one that is known
-goes on being used: what an id means never changes. Only the first event of a topic waits for an answer, and one that
-does not fit: there may be a newer schema that it does fit.
+The gateway keeps a registry's schema and refreshes it in the background. While the registry is away, it goes on
+with the one that it has: what an id means never changes. An event waits for the registry only if it is the first of
+its topic, or if it does not fit: there may be a newer schema.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.gateway.ingest.codecs import AVRO, TopicCodecs, declared
 
 log = logging.getLogger(__name__)
 
-# After as many seconds a schema is asked for again; no request has it asked for more often than the second says.
+# A schema is refreshed after so many seconds; requests make the gateway ask at most once in `_LEAST`.
 FRESH = 30.0
 _LEAST = 1.0
 # How long a client may have to wait for the registry, in seconds.
@@ -32,19 +32,19 @@ _THREADS = 4
 
 
 class Unregistered(Exception):
-    """A topic has its schemas in a registry, and the gateway was given none."""
+    """A topic has its schemas in a registry, and the gateway has no registry."""
 
 
 class EventSchemas:
-    """Knows the codecs of every topic that takes events. `version` rises with every schema that was not known before.
+    """Knows the codecs of every topic that takes events. `version` rises with every new schema.
 
-    Raises RegistryError where the URL can't be used; an empty one means that there is no registry.
+    Raises RegistryError if the URL can't be used; an empty one means that there is no registry.
     """
 
     def __init__(self, url: str = "") -> None:
         self.version = 0
         self._registry = Registry(url, timeout=_TIMEOUT) if url else None
-        # Of its own: a registry that hangs must not take the threads that others work in.
+        # Threads of its own: a registry that hangs must not take those that others work in.
         self._threads = ThreadPoolExecutor(_THREADS, "registry")
         self._codecs: dict[str, TopicCodecs] = {}
         self._subjects: dict[str, Encoding] = {}
@@ -53,9 +53,9 @@ class EventSchemas:
         self._complaints: dict[str, str] = {}
 
     def known(self, topic: CatalogTopic) -> TopicCodecs | None:
-        """The codecs of a topic, without asking anybody; None where they are not known yet, or can't be written.
+        """The codecs of a topic, without asking the registry; None if it can't be written, or they are not known yet.
 
-        Raises Unwritable where the catalog has a schema that nothing can be written with.
+        Raises Unwritable if the catalog has a schema that nothing can be written with.
         """
         if not topic.registry:
             return self._declared(topic)
@@ -65,7 +65,7 @@ class EventSchemas:
         return self._of(topic, value, key)
 
     async def codecs(self, topic: CatalogTopic) -> TopicCodecs | None:
-        """The codecs of a topic; None where it is of a format that can't be written.
+        """The codecs of a topic; None if it is of a format that can't be written.
 
         Raises Unregistered, Unwritable, and what the registry raises: Unreachable or RegistryError.
         """
@@ -78,7 +78,7 @@ class EventSchemas:
         return self.known(topic)
 
     async def newer(self, than: TopicCodecs) -> TopicCodecs | None:
-        """The codecs of the same topic where the registry has newer ones; None where it has not, or does not answer."""
+        """The topic's codecs, if the registry has newer ones; None if it has not, or does not answer."""
         topic = than.topic
         if not topic.registry:
             return None
@@ -92,7 +92,7 @@ class EventSchemas:
         return found if found is not than else None
 
     def keep(self, topics: Iterable[CatalogTopic]) -> None:
-        """Ask, in the background, for what topics need and is not known, or not lately."""
+        """Ask, in the background, for the schemas of topics that are missing or old."""
         if self._registry is None:
             return
         needed = {subject for topic in topics if topic.accept and topic.registry for subject in _needed(topic)}
@@ -123,7 +123,7 @@ class EventSchemas:
         return known
 
     async def _ask(self, subject: str) -> None:
-        """Wait for the answer; all who wait share it, and none of them ends it."""
+        """Wait for the answer. All who wait share one request, which goes on if one of them gives up."""
         if self._registry is None:
             raise Unregistered
         try:
@@ -155,7 +155,7 @@ class EventSchemas:
             return
         error = done.exception()
         if error is not None:
-            # Said once: it is asked for again and again.
+            # Logged once, because the gateway goes on asking.
             if self._complaints.get(subject) != str(error):
                 self._complaints[subject] = str(error)
                 log.warning("schema=unknown subject=%s error=%r", subject, str(error))

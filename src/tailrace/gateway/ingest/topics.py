@@ -1,4 +1,4 @@
-"""CheckedEvents in: what clients write to the topics that are declared for it."""
+"""The route by which clients write events to topics that accept them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JSON = "application/json"
 RECORDS = "application/vnd.tailrace.records+json"
 LARGEST = 4 * 1024 * 1024
 _LONGEST_ONCE = 200
-# Checking more than this is left to another thread.
+# Longer bodies are checked in another thread.
 _MUCH = 16 * 1024
 
 
@@ -60,7 +60,7 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> Response:
         """Write an event, or an array of them, to a topic that is declared with `accept=True`.
 
-        Each is checked against the declared schema: where one is wrong, none is written. The answer comes when Kafka
+        Each is checked against the declared schema: if one is wrong, none is written. The answer comes when Kafka
         has them, with partition and offset of each; `at_least=topic:partition:offset` in a lookup then waits until a
         view has taken it in.
         """
@@ -117,7 +117,7 @@ def _accepting(gateway: Gateway, name: str, identity: Identity | None) -> Catalo
 
 
 async def _codecs(gateway: Gateway, topic: CatalogTopic) -> TopicCodecs:
-    """What the records of a topic are made of; the address of a registry is for the log alone."""
+    """The codecs of a topic. No answer names the address of a registry: that is for the log alone."""
     try:
         found = await gateway.event_schemas.codecs(topic)
     except Unregistered:
@@ -234,7 +234,7 @@ def _answer(gateway: Gateway, topic: str, written: Sequence[Written | Unwritten]
         headers=RETRY_AFTER if retry else None,
         topic=topic,
         records=records,
-        # An event is told from others by its place in the request: a part of it would be taken for another part.
+        # An event's place in the request identifies it: sent alone, it would be taken for another one.
         remedy="Send the whole request again, with the same Idempotency-Key: what is in Kafka already is told by it."
         if once
         else "Send those with an error again. One that is `unsure` may be in Kafka already: an Idempotency-Key and "
