@@ -15,7 +15,7 @@ from query_following import Follower, Reading
 from tailrace.contracts.catalog import Catalog, Column
 from tailrace.contracts.commands import Command, Stream, commands_topic
 from tailrace.dev.broker import Broker
-from tailrace.kafka.commands_topic import CommandsWriter
+from tailrace.kafka.one_partition import OnePartitionWriter
 from tailrace.kafka.topics import COMMANDS, Topics
 from tailrace.queries import parse
 from tailrace.store.layout.message import unpack_message
@@ -23,6 +23,21 @@ from tailrace.store.layout.message import unpack_message
 
 def now() -> int:
     return int(time.time() * 1000)
+
+
+class CommandsWriter(OnePartitionWriter):
+    """Writes commands; `flush` says whether Kafka has them."""
+
+    def __init__(self, servers: str, app: str) -> None:
+        super().__init__(servers, commands_topic(app), "commands")
+
+    def write(self, command: Command) -> None:
+        """Write what a stream is from now on."""
+        self.put(command.stream.id, command.encode())
+
+    def end(self, stream: str) -> None:
+        """Write that a stream has ended."""
+        self.put(stream, None)
 
 
 class Streams:

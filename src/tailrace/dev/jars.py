@@ -26,7 +26,7 @@ def cache_directory() -> Path:
     return user_cache("jars", os.environ)
 
 
-def ensure(set_name: str, directory: Path | None = None, progress: Meter | None = None) -> list[Path]:
+def ensure(set_name: str, directory: Path | None = None) -> list[Path]:
     """The jars of a set as files whose bytes are those of the lock; downloads what is missing.
 
     Every call hashes every file: that costs a fraction of a second, and a jar that a full disk or a careless hand
@@ -37,7 +37,7 @@ def ensure(set_name: str, directory: Path | None = None, progress: Meter | None 
     jars = locked(set_name)
     if _missing(jars, directory):
         with _turn(directory):
-            _download(set_name, _missing(jars, directory), directory, progress if progress is not None else meter())
+            _download(set_name, _missing(jars, directory), directory, meter())
     return [directory / jar.filename for jar in jars]
 
 

@@ -24,19 +24,6 @@ class Meter(Protocol):
         """Nothing more will come, whether all is here or not."""
 
 
-class Silent:
-    """Shows nothing."""
-
-    def begin(self, label: str, total: int) -> None:
-        """Show nothing."""
-
-    def advance(self, count: int) -> None:
-        """Show nothing."""
-
-    def end(self) -> None:
-        """Show nothing."""
-
-
 class Lines:
     """One line when a download begins and one when it is complete."""
 

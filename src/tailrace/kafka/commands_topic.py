@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.contracts.commands import Command, commands_topic
-from tailrace.kafka.one_partition import OnePartitionReader, OnePartitionWriter
+from tailrace.contracts.commands import commands_topic
+from tailrace.kafka.one_partition import OnePartitionReader
 
 # Each distinct query is parsed when its command is read: so few that live changes are not held up.
 _MOST = 100
@@ -18,18 +18,3 @@ class CommandsReader(OnePartitionReader):
     def take(self) -> list[tuple[str, bytes | None]]:
         """What has come since the last call, or a part of it: stream id and value, None where the stream has ended."""
         return self.poll(0, _MOST)
-
-
-class CommandsWriter(OnePartitionWriter):
-    """Writes commands; `flush` says whether Kafka has them."""
-
-    def __init__(self, servers: str, app: str) -> None:
-        super().__init__(servers, commands_topic(app), "commands")
-
-    def write(self, command: Command) -> None:
-        """Write what a stream is from now on."""
-        self.put(command.stream.id, command.encode())
-
-    def end(self, stream: str) -> None:
-        """Write that a stream has ended."""
-        self.put(stream, None)

@@ -18,7 +18,6 @@ import pytest
 
 from tailrace.dev import jars, repository
 from tailrace.dev.jarlock import Jar, lines, locked
-from tailrace.dev.progress import Silent
 from tailrace.errors import InstallError
 
 NAMES = ("one", "two", "three")
@@ -66,24 +65,24 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repositor
 
 
 def test_jars_are_downloaded_once(maven: Repository, tmp_path: Path) -> None:
-    first = jars.ensure("broker", tmp_path / "cache", Silent())
+    first = jars.ensure("broker", tmp_path / "cache")
     assert sorted(file.name for file in first) == ["one-1.0.jar", "three-1.0.jar", "two-1.0.jar"]
-    assert jars.ensure("broker", tmp_path / "cache", Silent()) == first
+    assert jars.ensure("broker", tmp_path / "cache") == first
     assert len(maven.asked) == 3
 
 
 def test_a_damaged_jar_in_the_cache_is_fetched_again(maven: Repository, tmp_path: Path) -> None:
-    damaged = jars.ensure("broker", tmp_path / "cache", Silent())[0]
+    damaged = jars.ensure("broker", tmp_path / "cache")[0]
     right = damaged.read_bytes()
     damaged.write_bytes(b"x" * len(right))
-    jars.ensure("broker", tmp_path / "cache", Silent())
+    jars.ensure("broker", tmp_path / "cache")
     assert damaged.read_bytes() == right
 
 
 def test_a_wrong_jar_is_refused_and_the_others_are_kept(maven: Repository, tmp_path: Path) -> None:
     (maven.root / maven.jars[0].path).write_bytes(b"x" * maven.jars[0].size)
     with pytest.raises(InstallError, match=r"one-1\.0\.jar: expected SHA-256"):
-        jars.ensure("broker", tmp_path / "cache", Silent())
+        jars.ensure("broker", tmp_path / "cache")
     assert not (tmp_path / "cache" / "one-1.0.jar").exists()
 
 
@@ -92,9 +91,8 @@ def test_processes_that_ask_at_once_take_turns(maven: Repository, tmp_path: Path
 from pathlib import Path
 from tailrace.dev import jars
 from tailrace.dev.jarlock import Jar
-from tailrace.dev.progress import Silent
 jars.locked = lambda _: {maven.jars!r}
-print(len(jars.ensure("broker", Path({str(tmp_path / "cache")!r}), Silent())))
+print(len(jars.ensure("broker", Path({str(tmp_path / "cache")!r}))))
 """
     processes = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [process.communicate(timeout=60)[0] for process in processes] == ["3\n"] * 3
@@ -104,7 +102,7 @@ print(len(jars.ensure("broker", Path({str(tmp_path / "cache")!r}), Silent())))
 def test_a_directory_that_can_not_be_written_is_named(maven: Repository, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(InstallError, match=r"can't write jars to .*cache.*--jars"):
-        jars.ensure("broker", tmp_path / "cache", Silent())
+        jars.ensure("broker", tmp_path / "cache")
 
 
 def test_the_cache_is_below_the_users_cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
