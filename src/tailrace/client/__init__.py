@@ -4,9 +4,11 @@
         async for change in client.follow("orders", where="status = 'open'"):
             print(change)
 
-Logic without I/O is in `local_copy` (what is held, and where to resume), `conversation` (WebSocket messages), `events`
-(Server-Sent Events) and `again` (when to try again); `connections` and `client` are thin shells around it. The
-protocol is docs/protocol.md. It needs `tailrace[client]`, and nothing of the gateway, Redis or Kafka.
+Logic without I/O is in `local_copy` (the rows, and where to resume), `conversation` (WebSocket messages), `events`
+(Server-Sent Events) and `again` (when to try again). `connections` and `client` are thin shells around it. The
+protocol is docs/protocol.md. The package needs `tailrace[client]`, and nothing of the gateway, Redis or Kafka.
+
+A request is refused if it is rejected for good: sending it again unchanged would be of no use.
 """
 
 from tailrace.client.client import Client

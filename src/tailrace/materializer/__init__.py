@@ -1,7 +1,9 @@
 """The materializer: reads changelogs from Kafka and keeps Redis in step with them.
 
-Words of this room: a partition is *open* while its records are read, and *held* names such a partition in the code. A
-*mark* is the highest version of a source partition that a feed has stored. An *addition* is a record that a
-materializer, and not the pipeline, has written to a changelog. *Doubtful* is a partition with a batch that Redis may
-never take.
+- open: a partition whose records are read; `held` names such a partition in the code
+- add: to write to a changelog; materializers write tombstones of vanished and expired keys
+- vanished: a key that only generations before the served one had
+- mend: to add a row once more if an addition of lower rank came after it
+- prune: to forget tombstones that neither a client nor a replay needs
+- doubtful: a partition with a batch that Redis may never take; `poison_search` finds the record
 """

@@ -1,7 +1,8 @@
 """Queries: which rows of a view a client wants, as the text after SQL's WHERE.
 
-`parse` turns the text into a predicate by the columns of the view. A predicate is a small tree of our own: nothing of
-the text is ever run. No I/O; the gateway and the materializers use the same predicates.
+`parse` reads the text by the columns of the view and gives a predicate. A predicate is a small tree of our own; it says
+whether a row matches, and when that changes by the clock. Nothing of the text is ever run. No I/O; the gateway and the
+materializers use the same predicates.
 """
 
 from __future__ import annotations

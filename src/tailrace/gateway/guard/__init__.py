@@ -1,1 +1,4 @@
-"""Who may come in, and what they may see: credentials, rights, budgets, revocation."""
+"""Who may come in, and what they may see: credentials, rights, budgets, revocation.
+
+- guard: what every request passes first: tokens, origins, rights, limits
+"""

@@ -1,1 +1,9 @@
-"""Queries that clients follow: members, numbered messages."""
+"""Queries that clients follow: members, numbered messages.
+
+- watched query: one that clients follow. It is read once and each change is encoded once; all live clients
+  share a position.
+- progress: how far one partition of a query was followed: offset and number of the last message
+- behind: a client that is coming in or reads slowly. The newest change of each key is kept for it.
+- linger: how long a query is followed after its last client has left
+- lease: how long a query is evaluated for a gateway that does not refresh it
+"""
