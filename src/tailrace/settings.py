@@ -1,6 +1,6 @@
 """Settings: each line of the table is a flag, an environment variable and a row of docs/settings.md.
 
-`--batch-interval 60s` is the same as `TAILRACE_BATCH_INTERVAL=60s`; a flag wins over the variable.
+`--batch-interval 60s` is the same as `TAILRACE_BATCH_INTERVAL=60s`. A flag wins over the variable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "revoke", "pr
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: `kind` says how its text is read, `commands` which commands take it."""
+    """`kind` says how the text is read, `commands` which commands take the setting."""
 
     name: str
     kind: str
@@ -44,44 +44,44 @@ TABLE = (
         "kafka",
         "text",
         "localhost:9092",
-        "Kafka bootstrap servers, separated by commas; `none` for a gateway that serves keys and feeds alone.",
+        "Kafka bootstrap servers, separated by commas. `none` for a gateway that serves only keys and feeds.",
         ("pipeline", "materializer", "gateway", "status", "rebuild"),
     ),
     Setting(
         "redis",
         "redis",
         "redis://localhost:6379/0",
-        "URL of Redis or Valkey, also of Sentinels or a Cluster: see docs/operations.md.",
+        "URL of Redis or Valkey, also of Sentinels or a Cluster; see docs/operations.md.",
         ("materializer", "gateway", "status", "revoke"),
     ),
     Setting(
         "prefix",
         "text",
         "",
-        "Prefix of all keys in Redis; `tailrace:<app>` where empty.",
+        "Prefix of all keys in Redis; by default `tailrace:<app>`.",
         ("materializer", "gateway", "status", "revoke"),
     ),
     Setting(
         "checkpoints",
         "text",
         ".tailrace/checkpoints",
-        "Directory of Spark's checkpoints, one per view and generation; no URL. A lock keeps out a second pipeline of "
-        "the same host, and none of another host.",
+        "Directory of Spark's checkpoints, one per view and generation; not a URL. A lock keeps out a second "
+        "pipeline of the same host, but none of another host.",
         ("pipeline",),
     ),
     Setting(
         "checkpoints-shared",
         "switch",
         "no",
-        "Whether all machines of a cluster have the directory of checkpoints at the same path; with `--spark-master` "
-        "it must be so.",
+        "Whether all machines of a cluster have the directory of checkpoints at the same path; required with "
+        "`--spark-master`.",
         ("pipeline",),
     ),
     Setting(
         "batch-interval",
         "duration",
         "60s",
-        "How long a real-time batch lasts: offsets and state are saved at its end.",
+        "How long a real-time batch lasts. Offsets and state are saved at its end.",
         ("pipeline", "dev"),
     ),
     Setting(
@@ -95,22 +95,22 @@ TABLE = (
         "rehearse",
         "switch",
         "yes",
-        "Whether batch boundaries are rehearsed after the start, so that the first ones are short; takes some seconds.",
+        "Whether to rehearse batch boundaries after the start, so that the first ones are short; takes some seconds.",
         ("pipeline",),
     ),
     Setting(
         "create-topics",
         "topics",
         "changelogs",
-        "Which missing topics the pipeline creates: changelogs, or all, source topics too.",
+        "Which missing topics the pipeline creates: `changelogs`, or `all`, which includes source topics.",
         ("pipeline",),
     ),
     Setting(
         "new-partitions",
         "new-partitions",
         "rebuild",
-        "What happens if partitions are added to a topic in which the order within a partition decides: `rebuild` the "
-        "views that read it, or `refuse`: leave that to you, and say that rows may be stale until it is done.",
+        "What to do if partitions are added to a topic whose order within a partition matters: `rebuild` the "
+        "views that read it, or `refuse`: leave that to you, and report that rows may be stale until it is done.",
         ("pipeline", "dev"),
     ),
     Setting("replication", "count", "1", "Replicas of a topic that Tailrace creates.", ("pipeline",)),
@@ -125,28 +125,28 @@ TABLE = (
         "spark-master",
         "text",
         "",
-        "Spark master URL of a cluster, such as spark://host:7077; in this process where empty.",
+        "Spark master URL of a cluster, such as spark://host:7077; by default Spark runs in this process.",
         ("pipeline",),
     ),
     Setting(
         "jars",
         "text",
         "",
-        "Directory that `tailrace dev` keeps downloaded jars in; the user's cache where empty.",
+        "Directory for downloaded jars; by default the user's cache.",
         ("pipeline", "check", "explain", "prepare", "dev"),
     ),
     Setting(
         "registry",
         "text",
         "",
-        "URL of the schema registry, Confluent API; none where empty.",
+        "URL of the schema registry (Confluent API); none by default.",
         ("pipeline", "gateway", "check", "explain", "dev"),
     ),
     Setting(
         "tombstones",
         "duration",
         "24h",
-        "How long Redis remembers at least that a key has gone; a client that resumes later gets `reset`.",
+        "How long Redis remembers at least that a key has gone. A client that resumes later gets `reset`.",
         ("materializer",),
     ),
     Setting("host", "text", "127.0.0.1", "Address that the gateway listens on.", ("gateway", "dev")),
@@ -155,7 +155,7 @@ TABLE = (
         "slow-client",
         "duration",
         "60s",
-        "After how long a client is ended that has read nothing of what waits for it.",
+        "How long a client may read nothing of what waits for it before the gateway cuts it off.",
         ("gateway",),
     ),
     Setting(
@@ -169,108 +169,180 @@ TABLE = (
         "drain",
         "duration",
         "5s",
-        "Over how long a gateway that stops lets its clients go, so that they do not all connect elsewhere at once.",
+        "How long a gateway that stops takes to let its clients go, so that they do not all reconnect elsewhere "
+        "at once.",
         ("gateway",),
     ),
     Setting(
         "feed-backlog",
         "count",
         "1048576",
-        "Bytes of events that may wait for a client of a feed that reads too slowly, before it is ended.",
+        "Bytes of events that may wait for a client that reads a feed too slowly, before its connection ends.",
         ("gateway",),
     ),
     Setting(
         "access",
         "access",
         "",
-        "`jwt`: requests need a token; `off`: none does. Where empty: `off` on a loopback address, refused on others.",
+        "`jwt`: requests need a token. `off`: they need none. By default `off` on a loopback address; on any "
+        "other address you must choose.",
         ("gateway", "dev"),
     ),
     Setting("jwt-algorithm", "algorithm", "", "How tokens are signed: HS256, RS256 or ES256.", ("gateway",)),
     Setting("jwt-key", "file", "", "File with the key of tokens: a secret, or a public key as PEM.", ("gateway",)),
     Setting(
-        "jwt-secret", "secret", "", "The secret of tokens that are signed with HS256; no flag has it.", ("gateway",)
+        "jwt-secret",
+        "secret",
+        "",
+        "The secret of tokens that are signed with HS256; there is no flag for it.",
+        ("gateway",),
     ),
-    Setting("jwks", "url", "", "URL that the issuer of tokens publishes its keys at.", ("gateway",)),
-    Setting("jwt-issuer", "text", "", "Who must have issued a token (`iss`); anyone where empty.", ("gateway",)),
-    Setting("jwt-audience", "text", "", "Whom a token must be for (`aud`); anyone where empty.", ("gateway",)),
+    Setting("jwks", "url", "", "URL at which the issuer of tokens publishes its keys.", ("gateway",)),
+    Setting("jwt-issuer", "text", "", "Who must have issued a token (`iss`); by default anyone.", ("gateway",)),
+    Setting("jwt-audience", "text", "", "Whom a token must be for (`aud`); by default anyone.", ("gateway",)),
     Setting("jwt-leeway", "duration", "10s", "How far the clocks of issuer and gateway may differ.", ("gateway",)),
     Setting(
-        "rights", "file", "", "File that says what tokens allow; where empty, a claim of theirs does.", ("gateway",)
+        "rights",
+        "file",
+        "",
+        "File that says what tokens allow; by default their own claim says it.",
+        ("gateway",),
     ),
     Setting("rights-claim", "text", "tailrace", "The claim that says what a token allows.", ("gateway",)),
-    Setting("auth-cookie", "text", "", "Name of a cookie that may hold the token; none where empty.", ("gateway",)),
+    Setting("auth-cookie", "text", "", "Name of a cookie that may hold the token; none by default.", ("gateway",)),
     Setting(
         "origins",
         "text",
         "",
-        "Web pages that may use the gateway beside its own, such as https://app.example.com, separated by commas.",
+        "Web pages that may use the gateway besides its own, such as https://app.example.com, separated by commas.",
         ("gateway", "dev"),
     ),
     Setting(
         "open",
         "open",
         "",
-        "What needs no token beside health: `metrics`, `documents` (OpenAPI, AsyncAPI), or both with a comma.",
+        "What needs no token besides health: `metrics`, `documents` (OpenAPI, AsyncAPI), or both with a comma.",
         ("gateway",),
     ),
     Setting(
         "trusted-proxies",
         "text",
         "",
-        "Addresses or networks of proxies whose X-Forwarded-For is believed, separated by commas.",
+        "Addresses or networks of proxies whose X-Forwarded-For the gateway trusts, separated by commas.",
         ("gateway",),
     ),
-    Setting("limit-connections", "count", "20000", "Streams and WebSockets of one gateway at most.", ("gateway",)),
-    Setting("limit-user-connections", "count", "100", "Of them for one user, or for one address.", ("gateway",)),
-    Setting("limit-connects", "count", "10", "New ones of a user per second, ten times as many at once.", ("gateway",)),
+    Setting("limit-connections", "count", "20000", "Most streams and WebSockets of one gateway.", ("gateway",)),
     Setting(
-        "limit-messages", "count", "50", "Messages per second on a WebSocket, ten times as many at once.", ("gateway",)
+        "limit-user-connections",
+        "count",
+        "100",
+        "Most streams and WebSockets of one user, or of one address.",
+        ("gateway",),
     ),
-    Setting("limit-subscriptions", "count", "1000", "Subscriptions on one WebSocket.", ("gateway",)),
-    Setting("limit-keys", "count", "10000", "Keys in one subscription, or in a stream.", ("gateway",)),
-    Setting("limit-connection-keys", "count", "20000", "Keys in all subscriptions of one WebSocket.", ("gateway",)),
-    Setting("limit-key-bytes", "count", "65535", "Bytes of a key that clients ask for.", ("gateway",)),
-    Setting("limit-body-bytes", "count", "1048576", "Bytes of a request's body.", ("gateway",)),
-    Setting("limit-message-bytes", "count", "1048576", "Bytes of a message on a WebSocket.", ("gateway",)),
+    Setting(
+        "limit-connects",
+        "count",
+        "10",
+        "Most new connections of a user per second; ten times as many at once.",
+        ("gateway",),
+    ),
+    Setting(
+        "limit-messages",
+        "count",
+        "50",
+        "Most messages per second on a WebSocket; ten times as many at once.",
+        ("gateway",),
+    ),
+    Setting("limit-subscriptions", "count", "1000", "Most subscriptions on one WebSocket.", ("gateway",)),
+    Setting("limit-keys", "count", "10000", "Most keys in one subscription, or in a stream.", ("gateway",)),
+    Setting(
+        "limit-connection-keys",
+        "count",
+        "20000",
+        "Most keys in all subscriptions of one WebSocket.",
+        ("gateway",),
+    ),
+    Setting("limit-key-bytes", "count", "65535", "Most bytes of a key that clients ask for.", ("gateway",)),
+    Setting("limit-body-bytes", "count", "1048576", "Most bytes of a request's body.", ("gateway",)),
+    Setting("limit-message-bytes", "count", "1048576", "Most bytes of a message on a WebSocket.", ("gateway",)),
     Setting(
         "limit-requests",
         "count",
         "20000",
-        "Requests under way at one gateway: waiting, being answered, or with an answer that is not read yet.",
+        "Most requests under way at one gateway: waiting, being answered, or with an answer that is not read yet.",
         ("gateway",),
     ),
-    Setting("limit-user-requests", "count", "100", "Of them for one user; a listing counts as ten.", ("gateway",)),
+    Setting(
+        "limit-user-requests",
+        "count",
+        "100",
+        "Most requests under way of one user; a listing counts as ten.",
+        ("gateway",),
+    ),
     Setting(
         "limit-lookups",
         "count",
         "500",
-        "Lookups of a user per second, ten times as many at once; a listing counts as ten, a step of a stream as one "
-        "and one more per KiB, a query as its cost.",
+        "Most lookups of a user per second; ten times as many at once. A listing counts as ten, a step of a "
+        "stream as one and one more per KiB, a query as its cost.",
         ("gateway",),
     ),
-    Setting("limit-unread-bytes", "count", "268435456", "Bytes of answers that clients have not read.", ("gateway",)),
-    Setting("limit-user-unread-bytes", "count", "33554432", "Of them for one user.", ("gateway",)),
-    Setting("limit-stream-bytes", "count", "268435456", "Bytes of streams that one gateway keeps.", ("gateway",)),
-    Setting("limit-user-stream-bytes", "count", "8388608", "Of them for one user.", ("gateway",)),
+    Setting(
+        "limit-unread-bytes",
+        "count",
+        "268435456",
+        "Most bytes of answers that clients have not read.",
+        ("gateway",),
+    ),
+    Setting(
+        "limit-user-unread-bytes",
+        "count",
+        "33554432",
+        "Most bytes of answers that one user has not read.",
+        ("gateway",),
+    ),
+    Setting("limit-stream-bytes", "count", "268435456", "Most bytes of streams that one gateway keeps.", ("gateway",)),
+    Setting(
+        "limit-user-stream-bytes",
+        "count",
+        "8388608",
+        "Most bytes of streams that one gateway keeps for one user.",
+        ("gateway",),
+    ),
     Setting(
         "limit-followed-bytes",
         "count",
         "1073741824",
-        "Bytes of keys that are followed at one gateway, 200 more for each key.",
+        "Most bytes of keys that are followed at one gateway; each key counts 200 more.",
         ("gateway",),
     ),
-    Setting("limit-user-followed-bytes", "count", "33554432", "Of them for one user.", ("gateway",)),
     Setting(
-        "limit-query-cost", "count", "1000000", "Cost of all queries that are followed at one gateway.", ("gateway",)
+        "limit-user-followed-bytes",
+        "count",
+        "33554432",
+        "Most bytes of keys that one user follows at one gateway.",
+        ("gateway",),
     ),
-    Setting("limit-user-query-cost", "count", "5000", "Of it for one user.", ("gateway",)),
-    Setting("data", "text", ".tailrace", "Directory that `tailrace dev` keeps its data and logs in.", ("dev",)),
+    Setting(
+        "limit-query-cost",
+        "count",
+        "1000000",
+        "Highest cost of all queries that are followed at one gateway.",
+        ("gateway",),
+    ),
+    Setting(
+        "limit-user-query-cost",
+        "count",
+        "5000",
+        "Highest cost of all queries that one user follows at one gateway.",
+        ("gateway",),
+    ),
+    Setting("data", "text", ".tailrace", "Directory in which `tailrace dev` keeps its data and logs.", ("dev",)),
     Setting(
         "health-port",
         "port",
         "",
-        "Port for /health and /metrics of a process without a web server; off where empty.",
+        "Port for /health and /metrics of a process without a web server; off by default.",
         ("pipeline", "materializer"),
     ),
     Setting("log-level", "level", "info", "debug, info, warning or error.", ALL),
@@ -297,13 +369,13 @@ def add_flags(parser: ArgumentParser, command: str) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one process, read and checked. They are never shown: some are secret."""
+    """The settings of one process, read and checked. Never print them: some are secret."""
 
     values: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def read(cls, flags: Namespace, environment: Mapping[str, str] = os.environ) -> Settings:
-        """Flags first, then the environment, then the defaults; raises SettingError for what can't be used."""
+        """Flags first, then the environment, then the defaults. Raises SettingError for a value that can't be used."""
         values = {}
         for setting in TABLE:
             flag = getattr(flags, setting.name.replace("-", "_"), None)
@@ -313,11 +385,11 @@ class Settings:
         return cls(values)
 
     def text(self, name: str) -> str:
-        """A setting as it was given, or its default."""
+        """The text that was given, or the default."""
         return self.values[name] if name in self.values else _DEFAULTS[name]
 
     def number(self, name: str) -> int:
-        """A count or a port; 0 where it is empty."""
+        """A count or a port; 0 if it is empty."""
         return int(self.text(name) or 0)
 
     def seconds(self, name: str) -> float:
@@ -326,7 +398,7 @@ class Settings:
 
 
 def seconds(text: str) -> float:
-    """The seconds that a duration such as `500ms`, `5s`, `1m` or `1h` spells; raises ValueError for another text."""
+    """The seconds in a duration such as `500ms`, `5s`, `1m` or `1h`. Raises ValueError for any other text."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
@@ -379,8 +451,8 @@ def page() -> str:
     lines = [
         "# Settings",
         "",
-        "Each setting is a flag and an environment variable; a flag wins. This page is written by",
-        "`scripts/document-settings` from `src/tailrace/settings.py`, and a test compares the two.",
+        "Each setting is a flag and an environment variable; the flag wins. `scripts/document-settings` writes this",
+        "page from `src/tailrace/settings.py`, and a test compares the two.",
         "",
         "| flag | variable | default | commands | meaning |",
         "| --- | --- | --- | --- | --- |",
