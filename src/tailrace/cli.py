@@ -25,7 +25,7 @@ _NAME = "the app's name, such as movies, or MODULE:APP"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; errors that a user can mend are printed without a traceback."""
+    """Run a command; errors that a user can fix are printed without a traceback."""
     flags = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = flags.command
     try:
@@ -33,10 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader of the output, such as `head`, has had enough.
+        # The reader of the output, such as `head`, has closed it.
         if not _is_closed(sys.stdout.fileno()):
             raise
-        # Python writes what is left when it ends.
+        # Python writes what is still buffered when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except DeclarationError as error:
         print(_numbered(error), file=sys.stderr)
@@ -63,13 +63,11 @@ def _parser() -> argparse.ArgumentParser:
     dev.add_argument("app", help=_MODULE)
     dev.add_argument("--fresh", action="store_true", help="Start empty: remove the data of earlier runs.")
     dev.add_argument(
-        "--also", action="append", default=[], metavar="COMMAND", help="A command to run beside, such as a producer."
+        "--also", action="append", default=[], metavar="COMMAND", help="A command to run with it, such as a producer."
     )
     add_flags(dev, "dev")
     init = add("init", _init, "Write a first module to start from.")
-    init.add_argument(
-        "directory", nargs="?", default=".", help="where to write it; the current directory where not given"
-    )
+    init.add_argument("directory", nargs="?", default=".", help="where to write it; by default the current directory")
     check = add("check", _check, "Find mistakes in an app without running it.")
     check.add_argument("app", help=_MODULE)
     check.add_argument(
@@ -77,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         dest="catalog_at",
         default=os.environ.get("TAILRACE_KAFKA", ""),
         metavar="SERVERS",
-        help="Say also what the next start would build anew, by what runs there. (TAILRACE_KAFKA)",
+        help="Also compare with the catalog there, and say what the next start would build anew. (TAILRACE_KAFKA)",
     )
     add_flags(check, "check")
     explain = add("explain", _explain, "Show how a view is computed.")
@@ -89,37 +87,43 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_flags(prepare, "prepare")
     rebuild = add(
-        "rebuild", _rebuild, "Build a view anew from the earliest records; readers keep the old rows meanwhile."
+        "rebuild",
+        _rebuild,
+        "Build a view anew from the earliest records. Readers keep the old rows until it is complete.",
     )
-    reset = add("reset", _rebuild, "Build a view anew from a chosen place; readers keep the old rows until then.")
+    reset = add(
+        "reset", _rebuild, "Build a view anew from a chosen place. Readers keep the old rows until it is complete."
+    )
     places = reset.add_mutually_exclusive_group(required=True)
     places.add_argument("--to-earliest", action="store_true", help="From the earliest records.")
     places.add_argument("--to-latest", action="store_true", help="From the records still to come.")
     places.add_argument("--to-offset", metavar="OFFSET", help="From an offset, in every partition.")
-    places.add_argument("--shift-by", metavar="N", help="From N records after where the view is; before, if negative.")
-    places.add_argument("--by-duration", metavar="DURATION", help="From so long ago on, such as PT5M.")
+    places.add_argument(
+        "--shift-by", metavar="N", help="From N records after where the view is; before it, if N is negative."
+    )
+    places.add_argument("--by-duration", metavar="DURATION", help="From this long ago on, such as PT5M.")
     places.add_argument("--to-datetime", metavar="TIME", help="From a time on, such as 2026-01-31T12:00:00Z.")
     for anew in (rebuild, reset):
         anew.add_argument("app", help=_NAME)
         anew.add_argument("view", help="the view")
-        anew.add_argument("--execute", action="store_true", help="Do it; without this the plan is shown only.")
+        anew.add_argument("--execute", action="store_true", help="Do it. Without this the plan is only shown.")
         add_flags(anew, "rebuild")
-    status = add("status", _status, "Show how far every view of an app is.")
+    status = add("status", _status, "Show how far each view of an app is.")
     status.add_argument("app", help=_NAME)
     status.add_argument("--json", action="store_true", help="Print JSON.")
     add_flags(status, "status")
-    revoke = add("revoke", _revoke, "Stop believing tokens that were issued so far, and end their connections.")
+    revoke = add("revoke", _revoke, "Stop trusting tokens that were issued so far, and end their connections.")
     revoke.add_argument("app", help=_NAME)
     whose = revoke.add_mutually_exclusive_group(required=True)
-    whose.add_argument("--sub", metavar="SUBJECT", help="All tokens of a subject; those issued later are believed.")
-    whose.add_argument("--jti", metavar="ID", help="The one token of this id.")
+    whose.add_argument("--sub", metavar="SUBJECT", help="All tokens of a subject; tokens issued later are trusted.")
+    whose.add_argument("--jti", metavar="ID", help="The token with this id.")
     revoke.add_argument(
         "--for", dest="lasting", metavar="DURATION", default="24h", help="How long tokens last at most. Default: 24h."
     )
     add_flags(revoke, "revoke")
     for name, command, summary, argument in (
         ("pipeline", _pipeline, "Compute the views of an app: topics to changelogs.", _MODULE),
-        ("materializer", _materializer, "Keep Redis in step with the changelogs of an app.", _NAME),
+        ("materializer", _materializer, "Keep Redis up to date with the changelogs of an app.", _NAME),
         ("gateway", _gateway, "Serve the views of an app to clients.", _NAME),
     ):
         process = add(name, command, summary)
@@ -188,7 +192,7 @@ def _check(flags: argparse.Namespace) -> int:
     counts = [_counted(len(app.views), "view")] + ([_counted(len(app.feeds), "feed")] if app.feeds else [])
     print(f"{app.name}: {', '.join(counts)}, no mistakes")
     if flags.catalog_at:
-        nothing = f"the next start builds nothing anew, says the catalog at {flags.catalog_at}"
+        nothing = f"the next start builds nothing anew, by the catalog at {flags.catalog_at}"
         print("\n".join(consequences) or nothing)
     return 0
 
@@ -238,16 +242,16 @@ def _rebuild(flags: argparse.Namespace) -> int:
     if planned.feed:
         said = f"feed {planned.view}: sends its events again from {planned.target}"
     else:
-        said = f"view {planned.view}: is built anew from {planned.target}, in place of generation {planned.generation}"
+        said = f"view {planned.view}: is built anew from {planned.target}, to replace generation {planned.generation}"
     print(f"{said}, {_counted(planned.records, 'record')}")
     if planned.also:
         print(f"with it, because they read it: {', '.join(planned.also)}")
     if not flags.execute:
-        print("nothing was done: --execute does it")
+        print("nothing was done: add --execute to do it")
         return 0
     execute(app, planned, settings)
-    kept = "" if planned.feed else "; readers keep the old rows until it is done"
-    print(f"asked for: a running pipeline begins now, another at its start{kept}")
+    kept = "" if planned.feed else "; readers keep the old rows until the build is complete"
+    print(f"asked for: a running pipeline begins now, any other when it starts{kept}")
     return 0
 
 
