@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TailraceError(Exception):
-    """Anything that a user can mend; the text says how. The CLI prints it without a traceback."""
+    """Anything that a user can fix; the text says how. The CLI prints it without a traceback."""
 
 
 class LoadingError(TailraceError):
@@ -63,7 +63,7 @@ class TooFewSlots(TailraceError):
 
 
 class SparkDied(TailraceError):
-    """Start the pipeline again: it goes on from its checkpoint. The log before this line may say why it ended."""
+    """Start the pipeline again: it continues from its checkpoint. The log before this line may say why it ended."""
 
 
 class Unreachable(TailraceError):

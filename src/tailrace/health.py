@@ -18,7 +18,7 @@ class HealthServer:
 
     `reasons` is called per request and lists why the process is not ready; an empty list means ready. `degraded` lists
     which views may be stale, and why, each as `{"view": …, "reason": …}`: the process is ready nevertheless. Both are
-    called by a thread of the server.
+    called on a thread of the server.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class HealthServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Probes are not worth a log line."""
+                """Probes get no log line."""
 
         try:
             self._server = ThreadingHTTPServer(("127.0.0.1", port), Answer)
@@ -61,6 +61,5 @@ class HealthServer:
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
 
     def close(self) -> None:
-        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()

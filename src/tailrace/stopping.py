@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def stop_event() -> threading.Event:
-    """An event that SIGTERM or SIGINT sets; to be called from the main thread."""
+    """An event that SIGTERM or SIGINT sets. Call this from the main thread."""
     stopping = threading.Event()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:

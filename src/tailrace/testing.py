@@ -1,4 +1,4 @@
-"""For the user's own tests: a view on given rows, without Kafka, in milliseconds once Spark is up.
+"""For your own tests: a view on given rows, without Kafka, in milliseconds once Spark is up.
 
 from tailrace.testing import rows
 
@@ -19,7 +19,7 @@ from tailrace.declarations.views import Feed, View
 
 @dataclass(frozen=True)
 class Record:
-    """A record with all that Kafka knows of it. `value`: a row, bytes as they are, or None: no value, which deletes."""
+    """A record with everything that Kafka knows of it. `value`: a row, raw bytes, or None, which deletes."""
 
     value: Mapping[str, Any] | bytes | None
     key: Any = None
@@ -34,8 +34,8 @@ Given = Mapping[str, Iterable[Mapping[str, Any] | Record]]
 def rows(output: View | Feed, given: Given) -> list[dict[str, Any]]:
     """The rows of a view, as clients read them, after the given records of its topics; the events of a feed.
 
-    given: topic → records in their order, each a row, or a `Record` where key, headers or timestamp matter. A row of a
-        table has its key columns among the others; `Record(None, key=…)` deletes one.
+    given: topic → records in their order, each a row, or a `Record` if key, headers or timestamp matter. A row of a
+        table includes its key columns; `Record(None, key=…)` deletes a row.
     Rows are in the order of their keys. Raises ValueError for a topic that the view does not read.
     """
     from tailrace.pipeline.view.given import rows as computed
@@ -44,7 +44,7 @@ def rows(output: View | Feed, given: Given) -> list[dict[str, Any]]:
 
 
 def skipped(output: View | Feed, given: Given) -> dict[str, int]:
-    """How many of the given records can't be used, by reason; `late` ones are known only to a running view."""
+    """How many of the given records can't be used, by reason. Only a running view knows of `late` ones."""
     from tailrace.pipeline.view.given import skipped as counted
 
     return counted(output, given)

@@ -21,16 +21,16 @@ from tailrace.errors import PartDied
 READY_IN = 90.0
 # The quick compiler and the simple collector: half the CPU of a start, and enough for a broker of this size.
 JAVA_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-# Ends that a second try gets past: a port that was taken meanwhile, a predecessor that is still dying.
+# Failures that a second try gets past: a port that was taken meanwhile, a predecessor that is still dying.
 _PASSING = ("Address already in use", "Failed to acquire lock")
 
 
 class Broker:
     """Kafka in KRaft mode, broker and controller in one process, which keeps its data in a directory.
 
-    A second start finds the topics of the first, also after a crash. Ports that are not given are free ones and change
-    from object to object, not from start to start: clients wait at the old one. Several brokers can run at once, each
-    in its own directory.
+    A second start finds the topics of the first, even after a crash. If you give no port, the object picks a free one
+    and keeps it from start to start, because clients wait there. Several brokers can run at once, each in its own
+    directory.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Broker:
     def start(self) -> None:
         """Start and return when topics can be used. Raises PartDied or InstallError.
 
-        1. The data directory is formatted, if it is not, under another name and then renamed: it is whole or absent.
+        1. A new data directory is formatted under another name and then renamed, so it is whole or absent.
         2. The broker starts and is ready when it answers a Metadata request with itself.
         """
         java, jars = ensure_java(), ensure("broker", self._jars)
@@ -99,7 +99,7 @@ class Broker:
                 time.sleep(0.5)
 
     def stop(self) -> None:
-        """Stop in order; does nothing where it does not run."""
+        """Stop in order; does nothing if it does not run."""
         if self._part is not None:
             self._part.stop()
 

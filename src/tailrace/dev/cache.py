@@ -1,4 +1,4 @@
-"""The user's cache: what can be had again, and takes a while."""
+"""The user's cache: files that can be fetched or made again, which takes a while."""
 
 from __future__ import annotations
 

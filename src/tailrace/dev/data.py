@@ -1,4 +1,4 @@
-"""The data directory of `tailrace dev`: what one run leaves for the next."""
+"""The data directory of `tailrace dev`, which one run leaves for the next."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class Data:
         self.logs = directory / "logs"
 
     def log(self, name: str) -> Path:
-        """The log of a part."""
         return self.logs / f"{name}.log"
 
     def empty(self) -> None:
@@ -41,7 +40,7 @@ class Data:
 
 @contextmanager
 def opened(directory: Path) -> Iterator[Data]:
-    """The data directory, for one process at a time; the kernel lets go of it when the process ends in any way."""
+    """The data directory, for one process at a time. The kernel releases it however the process ends."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / "dev.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

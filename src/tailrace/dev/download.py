@@ -1,7 +1,7 @@
 """One file over HTTP: resumed, retried, verified, and moved into place only when it is whole and right.
 
-1. Bytes go to `<file>.part`. One that is there already is continued with `Range`; a server that ignores
-   `Range` starts it over.
+1. Bytes go to `<file>.part`. If that exists, it is continued with `Range`; a server that ignores `Range` starts it
+   over.
 2. The whole part is hashed. A wrong hash removes it, so that the next try starts clean. A part that was begun
    by another process may itself be damaged, so a continued download is first fetched once more from its start.
 3. The part is synced to disk and renamed. A crash before that leaves a part, after it the right file.
@@ -24,7 +24,7 @@ from tailrace.errors import InstallError
 
 CHUNK = 1 << 16
 TIMEOUT = 30.0
-# Waits between tries that brought nothing new; a try that brought bytes starts the list again.
+# Seconds between tries that brought nothing new; a try that brought bytes starts the list again.
 BACKOFF = (0.5, 1.0, 2.0, 4.0)
 _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -94,7 +94,7 @@ def _fetch(
 
 
 def _continue(url: str, part: Path, name: str, size: int, advance: Callable[[int], None]) -> None:
-    """One request; returns when the part is as long as the file, raises `_Interrupted` when it is shorter."""
+    """One request. Returns if the part is then as long as the file, raises `_Interrupted` if it is shorter."""
     have = _length(part)
     request = urllib.request.Request(url, headers={"User-Agent": "tailrace", "Accept-Encoding": "identity"})
     if have:
@@ -129,7 +129,7 @@ def _continue(url: str, part: Path, name: str, size: int, advance: Callable[[int
 
 
 def _start(response: http.client.HTTPResponse, name: str, url: str, size: int) -> int:
-    """The offset that the response starts at; refuses a file of another size before its bytes are read."""
+    """The offset that the response starts at. Refuses a file of another size before its bytes are read."""
     start, total = 0, response.headers.get("Content-Length")
     if response.status == 206:
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))

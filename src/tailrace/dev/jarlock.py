@@ -22,7 +22,7 @@ from tailrace.errors import InstallError
 
 @dataclass(frozen=True)
 class Jar:
-    """One jar; its bytes are fixed by `sha256` and `size`, wherever they come from."""
+    """One jar. `sha256` and `size` fix its bytes, wherever they come from."""
 
     coordinates: str
     sha256: str

@@ -17,7 +17,7 @@ from tailrace.dev.progress import Meter, Running, meter
 from tailrace.dev.repository import root
 from tailrace.errors import InstallError
 
-# Most jars are small, so that the time goes into round trips: a few at once.
+# Most jars are small, so most of the time goes into round trips: fetch a few at once.
 _AT_ONCE = 4
 
 
@@ -27,11 +27,11 @@ def cache_directory() -> Path:
 
 
 def ensure(set_name: str, directory: Path | None = None) -> list[Path]:
-    """The jars of a set as files whose bytes are those of the lock; downloads what is missing.
+    """The jars of a set as files, with the bytes that the lock says. Downloads what is missing.
 
     Every call hashes every file: that costs a fraction of a second, and a jar that a full disk or a careless hand
     has changed is fetched again instead of failing inside a JVM. Processes that do this at once take turns.
-    Raises InstallError when a jar can't be had; what was fetched until then is kept.
+    Raises InstallError if a jar can't be fetched; the jars fetched until then are kept.
     """
     directory = directory if directory is not None else cache_directory()
     jars = locked(set_name)
@@ -86,7 +86,7 @@ def _download(set_name: str, jars: list[Jar], directory: Path, progress: Meter) 
 
 @contextmanager
 def _turn(directory: Path) -> Iterator[None]:
-    """Hold the directory's lock; the kernel lets go of it when the process ends in any way."""
+    """Hold the directory's lock. The kernel releases it however the process ends."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

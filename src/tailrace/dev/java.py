@@ -1,4 +1,4 @@
-"""Java: found on the machine, or installed from the distribution where we may."""
+"""Java: found on the machine, or installed from the distribution if we are allowed to."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tailrace.errors import InstallError
 
 OLDEST = 17
 PACKAGE = "openjdk-17-jre-headless"
-# What newer distributions call a Java that is recent enough, once they have dropped 17.
+# The package of a recent enough Java in newer distributions that have dropped 17.
 _NEWER_PACKAGE = "default-jre-headless"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def ensure_java(say: Callable[[str], None] = print) -> Path:
-    """The `java` to run: in JAVA_HOME, then on the PATH; where there is none and we are root, installs one."""
+    """The `java` to run: in JAVA_HOME, then on the PATH. If there is none and we are root, installs one."""
     if (java := find_java()) is not None:
         return java
     found = ", ".join(f"{path} ({version or 'not usable'})" for path, version in _candidates()) or "none"

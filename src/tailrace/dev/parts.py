@@ -1,4 +1,4 @@
-"""Parts: child processes that end when told to, say why when they end by themselves, and leave nothing behind.
+"""Parts: child processes that end when told to, say why if they end by themselves, and leave nothing behind.
 
 A part is a session of its own, so that Ctrl-C in a terminal reaches only the parent, which stops parts in order. A part
 does not outlive its parent, even one killed with SIGKILL: a watcher inside the part's process group reads from a pipe
@@ -19,7 +19,7 @@ from tailrace.errors import PartDied
 
 GRACE = 15.0
 _TAIL = 15
-# Leaves the watcher behind as nobody's child, then becomes the command; reads the pipe as its standard input.
+# Detaches the watcher, which reads the pipe as its standard input, then becomes the command.
 _WATCHED = """
 exec 3<&0 </dev/null
 ( { read -r _ <&3; kill -KILL 0; } >/dev/null 2>&1 & )
@@ -76,7 +76,7 @@ class Part:
         return not self._ended()
 
     def check(self) -> None:
-        """Raise PartDied when the process has ended by itself; a part that may finish may end with 0."""
+        """Raise PartDied if the process has ended by itself; a part that may finish may end with 0."""
         if self._stopped or not self._ended():
             return
         code = self._bury()
@@ -86,7 +86,7 @@ class Part:
             )
 
     def wait(self, ready: Callable[[], bool], timeout: float, interval: float = 0.02) -> None:
-        """Return when `ready` says so; PartDied when the process ends first or is not ready in time."""
+        """Return when `ready` says so. Raise PartDied if the process ends first or is not ready in time."""
         deadline = time.monotonic() + timeout
         while not ready():
             self.check()
@@ -98,7 +98,6 @@ class Part:
             time.sleep(interval)
 
     def tail(self, lines: int = _TAIL) -> str:
-        """The last lines that this process wrote, indented."""
         with self.log.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(self._log_start, end - 64 * 1024))
@@ -112,7 +111,7 @@ class Part:
             self._process.send_signal(signal.SIGTERM)
 
     def stop(self, grace: float = GRACE) -> None:
-        """Ask the process to end, and after the grace kill it; then kill whatever it left in its group."""
+        """Ask the process to end, and kill it after the grace. Then kill whatever it left in its group."""
         self.terminate()
         deadline = time.monotonic() + grace
         while not self._ended() and time.monotonic() < deadline:
@@ -149,7 +148,7 @@ class Part:
 
 
 def _group_runs(group: int) -> bool:
-    """Whether a process of the group runs; one that has ended and waits for its new parent to reap it does not."""
+    """Whether a process of the group runs. One that has ended and waits to be reaped does not count."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

@@ -14,18 +14,18 @@ _share = (0, 1)
 
 
 def take_from_share(number: int, of: int) -> None:
-    """Have `free_port` take from one of so many equal shares, for processes that start services side by side.
+    """Have `free_port` take from one of several equal shares, for processes that start services side by side.
 
-    Another process does not know that a port is given away until something listens on it.
+    Another process can't know that a port is given away until something listens on it.
     """
     global _share
     _share = (number, of)
 
 
 def free_port(preferred: int | None = None) -> int:
-    """A port that nothing listens on: the preferred one where it is free, and each port once per process.
+    """A port that nothing listens on: the preferred one if it is free. Gives each port once per process.
 
-    It lies below the range that the kernel takes ports of outgoing connections from. Otherwise a client that
+    It is below the range that the kernel takes ports of outgoing connections from. Otherwise a client that
     retries while a service restarts could be given the very port, connect to itself and keep the service out.
     """
     if preferred is not None and preferred not in _given and is_free(preferred):
@@ -48,7 +48,7 @@ def is_free(port: int) -> bool:
 
 
 def refusal(host: str, port: int) -> str | None:
-    """Why nothing can listen on an address, in the system's words; None where something can."""
+    """Why nothing can listen on an address, in the system's words; None if something can."""
     try:
         with closing(socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)):
             return None

@@ -25,7 +25,7 @@ def kafka_answers(host: str, port: int) -> bool:
 
 
 def redis_answers(host: str, port: int) -> bool:
-    """Whether the server answers PING with PONG; one that still loads its data does not."""
+    """Whether the server answers PING with PONG. A server that still loads its data does not."""
     return _ask(host, port, b"PING\r\n", 7) == b"+PONG\r\n"
 
 
@@ -42,7 +42,7 @@ def http_answers(url: str) -> bool:
 
 
 def _ask(host: str, port: int, request: bytes, size: int) -> bytes:
-    """The first `size` bytes of the answer; fewer where the peer closes, none where there is no peer."""
+    """The first `size` bytes of the answer; fewer if the peer closes, none if there is no peer."""
     answer = b""
     try:
         with socket.create_connection((host, port), TIMEOUT) as connection:

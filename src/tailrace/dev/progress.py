@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 
 class Meter(Protocol):
-    """Told by a download how it goes; `advance` is called from several threads, and with a negative count when
+    """A download tells it how it goes. `advance` is called from several threads, and with a negative count if
     bytes have to be fetched again."""
 
     def begin(self, label: str, total: int) -> None:
@@ -21,7 +21,7 @@ class Meter(Protocol):
         """`count` more bytes are here."""
 
     def end(self) -> None:
-        """Nothing more will come, whether all is here or not."""
+        """Nothing more will come, whether the download is complete or not."""
 
 
 class Lines:
@@ -32,16 +32,13 @@ class Lines:
         self._left = 0
 
     def begin(self, label: str, total: int) -> None:
-        """Print what begins."""
         self._label, self._left = label, total
         print(f"downloading {label} ({_megabytes(total)})", file=sys.stderr, flush=True)
 
     def advance(self, count: int) -> None:
-        """Count."""
         self._left -= count
 
     def end(self) -> None:
-        """Print that all is here."""
         if self._left == 0:
             print(f"downloaded {self._label}", file=sys.stderr, flush=True)
 
@@ -61,16 +58,13 @@ class Bar:
         )
 
     def begin(self, label: str, total: int) -> None:
-        """Show the bar."""
         self._progress.start()
         self._task = self._progress.add_task(label, total=total)
 
     def advance(self, count: int) -> None:
-        """Move the bar."""
         self._progress.advance(self._task, count)
 
     def end(self) -> None:
-        """Take the bar away."""
         self._progress.stop()
 
 

@@ -19,10 +19,10 @@ _VERSION = re.compile(r"v=(\d+)\.(\d+)")
 
 
 class RedisServer:
-    """A Redis that keeps its data in a directory; a second start finds what the first has written, at the same port.
+    """A Redis that keeps its data in a directory. A second start finds it there, at the same port.
 
     It appends every write to a log that is synced each second, so that a crash of the machine costs a second at most
-    and a crash of the process nothing. What is lost there, the changelog brings back.
+    and a crash of the process nothing. The changelog brings back what is lost.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RedisServer:
                 self.port = free_port()
 
     def stop(self) -> None:
-        """Stop in order; does nothing where it does not run."""
+        """Stop in order; does nothing if it does not run."""
         if self._part is not None:
             self._part.stop()
 

@@ -18,8 +18,8 @@ _ROOT = re.compile(rb"https://[A-Za-z0-9./_-]+/maven2/")
 def root() -> str:
     """The address of the repository, with a slash at its end.
 
-    It is what the environment variable says, as for Spark, and otherwise the default of the resolver inside the
-    installed PySpark: so a machine whose Spark is pointed at a mirror needs no second setting.
+    The environment variable says it, as for Spark; by default it is that of the resolver inside the installed PySpark.
+    So if a machine's Spark uses a mirror, it needs no second setting.
     """
     if given := os.environ.get(VARIABLE):
         return given.rstrip("/") + "/"

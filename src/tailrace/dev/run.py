@@ -1,12 +1,12 @@
 """`tailrace dev`: a whole app on this machine, from the broker to the gateway.
 
-1. What can be refused is refused before anything starts: mistakes in the app, a taken port, a data directory in use.
-2. Java and the jars are there, or are installed.
+1. Before anything starts, it checks for mistakes in the app, a taken port, and a data directory in use.
+2. It installs Java and the jars if they are missing.
 3. Kafka and Redis start and answer. Then the pipeline, the materializer and the gateway start together.
 4. When these are ready, the commands given with `--also` start.
-5. The URLs are printed when the first row is in the store.
-6. It stays until Ctrl-C, SIGTERM or SIGHUP, or until a part dies; then parts are stopped in the reverse order of
-   their start. A second Ctrl-C kills them. If this process itself is killed, the kernel kills its parts.
+5. It prints the URLs when the first row is in the store.
+6. It stays until Ctrl-C, SIGTERM or SIGHUP, or until a part dies. Then it stops the parts in the reverse order of
+   their start. A second Ctrl-C kills them. If this process itself is killed, its parts are killed, too.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from tailrace.settings import TABLE, Settings
 from tailrace.store.layout.keys import default_prefix
 
 SLOW = 60.0
-# A part that has not become ready has nothing to bring in order; Spark can't be interrupted while it starts.
+# A part that is not ready yet has nothing to put in order; Spark can't be interrupted while it starts.
 UNREADY_GRACE = 1.0
 _INTERVAL = 0.1
 
 
 def run(reference: str, settings: Settings, *, fresh: bool = False, also: Sequence[str] = ()) -> int:
-    """Run the app until it is stopped (0) or a part dies (1). To be called from the main thread."""
+    """Run the app until it is stopped (0) or a part dies (1). Call this from the main thread."""
     app = load_app(reference)
     if mistakes := find_mistakes(app):
         raise DeclarationError(mistakes)

@@ -14,7 +14,7 @@ _WIDTH = 14
 
 
 class Screen:
-    """Prints to stdout; a closed terminal or pipe is no error, so that nothing keeps parts from being stopped."""
+    """Prints to stdout. A closed terminal or pipe is no error, so that nothing keeps us from stopping the parts."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -11,7 +11,7 @@ FILES = ("movies.py", "produce.py")
 
 
 def write_template(directory: Path) -> list[Path]:
-    """Write the files and return their paths; refuses, before it writes any, where one of them exists."""
+    """Write the files and return their paths. Writes nothing if one of them exists."""
     targets = [directory / name for name in FILES]
     for target in targets:
         if target.exists():

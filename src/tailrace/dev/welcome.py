@@ -1,4 +1,4 @@
-"""The URLs of a running app, printed when there is something to see at them."""
+"""The URLs of a running app, printed once they show something."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 15.0
 
 
 class Welcome:
-    """Looks for the first row of any view and prints the URLs with its key; until it is there, once, with a hint."""
+    """Prints the URLs with the key of the first row of any view; once with a hint if that takes long."""
 
     def __init__(self, app: App, redis: str, prefix: str, url: str, data: Data, screen: Screen) -> None:
         self._app = app
@@ -28,7 +28,7 @@ class Welcome:
         self._hinted = self._said = False
 
     def look(self) -> None:
-        """Print the URLs if it is time to; to be called again and again."""
+        """Print the URLs if it is time to. Call this again and again."""
         if self._said:
             return
         if (found := self._first_row()) is not None:
@@ -41,7 +41,7 @@ class Welcome:
             self._print(f"waiting for the first event on topic {topics}", self._place())
 
     def _place(self) -> list[tuple[str, str]]:
-        """Where a row will be or, in an app of feeds only, the events of a client."""
+        """The URL that a row will have or, if the app has only feeds, the events of a client."""
         if self._app.views:
             return self._row(self._app.views[0].name, "KEY")
         name = quote(self._app.outputs[0].name, safe="")

@@ -1,8 +1,8 @@
 """`tailrace rebuild` and `tailrace reset`: the plan of a new generation, and the request for it.
 
-Nothing changes before `execute`: it puts a request on the catalog topic. A pipeline that runs begins at once, another
-at its next start. Readers keep the rows that are there until the new ones are complete; views that read the view are
-built anew with it. A feed sends events again, from where it begins.
+Nothing changes before `execute`, which puts a request on the catalog topic. A running pipeline begins at once, any
+other at its next start. Readers keep the old rows until the new ones are complete. Views that read the view are built
+anew with it. A feed sends its events again, from the chosen place on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tailrace.settings import Settings
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """Where one partition is read from: where the view is now, where it begins anew, and how much that is."""
+    """One partition: the offset that the view is at now, the one that it begins anew at, and the end of the topic."""
 
     topic: str
     partition: int
@@ -42,7 +42,7 @@ class PartitionPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What would be done; `also` are the views that read this one, and those that read them."""
+    """What would be done. `also` are the views that read this one, and those that read them."""
 
     view: str
     generation: int
@@ -53,12 +53,11 @@ class Plan:
 
     @property
     def records(self) -> int:
-        """How many records are to be read."""
         return sum(one.end - one.start for one in self.partitions)
 
 
 def plan(app: str, view: str, target: Target, settings: Settings) -> Plan:
-    """What a rebuild or reset of a view or feed would do; raises TopicError if there is none of the name."""
+    """What a rebuild or reset of a view or feed would do. Raises TopicError if no view or feed has the name."""
     servers = settings.text("kafka")
     topics = Topics(servers)
     records = read_records(servers, app, topics)

@@ -1,4 +1,4 @@
-"""Resets: where a view that is built anew begins to read, decided without I/O."""
+"""Resets: the offsets at which a view that is built anew begins to read. No I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DURATION = re.compile(
 
 @dataclass(frozen=True)
 class Target:
-    """Where to begin: `kind` is earliest, latest, offset, shift, duration or datetime, as `text` says more exactly."""
+    """Where to begin: `kind` is earliest, latest, offset, shift, duration or datetime; `text` is its argument."""
 
     kind: str
     text: str = ""
@@ -40,7 +40,7 @@ def check_target(target: Target) -> None:
 
 
 def moment(target: Target, now: datetime) -> datetime:
-    """The time that a target of the kinds duration and datetime means."""
+    """The time that a target of kind duration or datetime means."""
     if target.kind == "duration":
         match = _DURATION.fullmatch(target.text)
         parts = {name: float(value) for name, value in (match.groupdict() if match else {}).items() if value}
@@ -65,9 +65,9 @@ def starts(
     at_time: Callable[[datetime], Offsets],
     now: datetime,
 ) -> dict[str, dict[int, int]]:
-    """The offset to begin at, of every partition; within what the topic holds.
+    """The offset to begin at, per partition, moved into the range that the topic holds.
 
-    `processed` is where the view is now, `at_time` gives the first offsets of a time.
+    `processed` is where the view is now. `at_time` gives the first offsets of a time.
     """
     if target.kind in ("duration", "datetime"):
         wanted = at_time(moment(target, now))

@@ -1,4 +1,4 @@
-"""`tailrace status`: how far every view is, from its topics to the store."""
+"""`tailrace status`: how far each view is, from its topics to the store."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ NOT_APPLIED = "not-applied"
 class ViewStatus:
     """How far one view is.
 
-    `behind` counts records of the sources that no row in the store is of, and `behind_seconds` is the age of the oldest
-    of them. If `behind_estimated`, timestamps tell what has been served since the last batch: see `served`. If not, it
+    `behind` counts source records that are in no row of the store yet, and `behind_seconds` is the age of the oldest
+    of them. If `behind_estimated`, timestamps show what was served since the last batch: see `served`. If not, it
     counts what no finished batch has processed. `inputs`, `skipped` and `lost` move when a batch ends.
-    `delay` is how long rows took to the store in the last minute; None if none came. `newest` is the highest source
-    timestamp in the store, in ms; None if it is not known. `degraded` says why rows may be stale.
+    `delay` is how long rows took to reach the store in the last minute; None if none came. `newest` is the highest
+    source timestamp in the store, in ms; None if it is not known. `degraded` says why rows may be stale.
     `state` is how large the state was when the last batch ended, as in `Progress`; `remembers` says what a `dedupe`
     keeps of events, a text for each.
     `store` says how far Redis is with each partition of the changelog; None if it can't be asked. `store_behind`
@@ -72,7 +72,7 @@ class ViewStatus:
 class DeadLetters:
     """How many records of a topic could not be used, by reason; up to `behind` records before its end.
 
-    Those of a changelog are counted on its dead-letter topic: as many as that still holds.
+    For a changelog, `letters` counts the records that its dead-letter topic still holds.
     """
 
     topic: str
@@ -89,7 +89,7 @@ class Status:
 
 
 def status(app: str, settings: Settings) -> Status:
-    """The status of an app; raises TopicError where no pipeline has run for it."""
+    """The status of an app. Raises TopicError if no pipeline has run for it."""
     servers = settings.text("kafka")
     topics = Topics(servers)
     name = catalog_topic(app)

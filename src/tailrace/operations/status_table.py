@@ -1,4 +1,4 @@
-"""The table of `tailrace status`, and what is said below it."""
+"""The table of `tailrace status`, and the lines below it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def view_rows(views: Iterable[ViewStatus]) -> list[tuple[str, ...]]:
 
 
 def footnotes(views: Iterable[ViewStatus]) -> list[str]:
-    """Why rows of views may be stale, a line each, and what the figures of live views are."""
+    """The lines below the table: why rows may be stale, what each dedupe remembers, and what live figures mean."""
     found = list(views)
     lines = [f"{view.view}: {reason}" for view in found for reason in view.degraded]
     for view in found:

@@ -1,4 +1,4 @@
-"""How far the store is with a changelog, partition by partition: what `tailrace status` shows of it."""
+"""How far the store is with a changelog, partition by partition, for `tailrace status`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tailrace.store.write.writer import StoreWriter, Unavailable
 class StoredPartition:
     """One partition of a changelog in Redis.
 
-    `offset` is None where Redis holds nothing of it, and -1 where it is about to be restored. `behind` counts records
-    that are not in Redis, `behind_seconds` is the age of the oldest of them. While it is being restored, `restored` is
-    the share that is done.
+    `offset` is None if Redis holds nothing of the partition, and -1 if it is about to be restored. `behind` counts
+    records that are not in Redis, and `behind_seconds` is the age of the oldest. During a restore, `restored` is the
+    share that is done.
     """
 
     partition: int
@@ -32,7 +32,7 @@ class StoredPartition:
 def stored_partitions(
     group: Group, writer: StoreWriter, name: str, lineage: str, changelog: str, count: int
 ) -> list[StoredPartition] | None:
-    """Every partition of a view or feed; None where Redis or Kafka can't be asked."""
+    """Every partition of a view or feed; None if Redis or Kafka does not answer."""
     try:
         stored = writer.stored([(name, number, lineage) for number in range(count)])
         bounds = group.bounds({changelog: count})[changelog]
@@ -54,7 +54,7 @@ def stored_partitions(
 
 
 def partitions(stored: Sequence[StoredPosition], bounds: Mapping[int, tuple[int, int]]) -> list[StoredPartition]:
-    """What positions say where the changelog begins and ends like this."""
+    """How far each partition is: positions in the store against the bounds of the changelog."""
     found = []
     for number, one in enumerate(stored):
         first, end = bounds[number]
