@@ -1,4 +1,4 @@
-"""Access: who may see what. Tokens, the rights in their claims, and limits; the web is not known here.
+"""Access: who may see what. Tokens, the rights in their claims, and limits. Knows nothing of the web.
 
 - grant: what rights allow of one view: some keys, and the rows that match a filter
 """

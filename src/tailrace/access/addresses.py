@@ -1,4 +1,4 @@
-"""Addresses: who is on this machine, and who stands behind a proxy."""
+"""Addresses: which clients are on this machine, and which are behind a proxy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_networks(text: str) -> Networks:
-    """The addresses and networks that a setting lists, separated by commas; raises SettingError."""
+    """The addresses and networks that a setting lists, separated by commas. Raises SettingError."""
     try:
         return tuple(ip_network(one.strip(), strict=False) for one in text.split(",") if one.strip())
     except ValueError as error:
@@ -28,9 +28,9 @@ def read_networks(text: str) -> Networks:
 
 
 def client_address(peer: str, forwarded: str, proxies: Networks) -> str:
-    """Whose request it is: the last address in `X-Forwarded-For` that is no proxy of ours.
+    """The client's address: the last one in `X-Forwarded-For` that is not a proxy of ours.
 
-    Anybody can send the header; it counts as far as our own proxies have written it, from the right.
+    Anybody can send the header. It counts only as far as our own proxies have written it, from the right.
     """
     if not _among(peer, proxies):
         return peer

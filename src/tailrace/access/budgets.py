@@ -1,4 +1,4 @@
-"""Budgets: so much of something for one user, and for all together. Without I/O."""
+"""Budgets: how much of something one user may hold, and all together. No I/O."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import Counter
 
 from tailrace.access.refused import Refused
 
-# When something may have been given back, in seconds.
+# After so many seconds something may have been given back.
 _LATER = 5
 
 
 class Budget:
-    """What users hold of one thing: requests, bytes or work. What is held is given back by its holder's name.
+    """What users hold of one thing: requests, bytes or work. A holder gives it back under its name.
 
-    `limit` names the settings: `--limit-user-<limit>` for one user, `--limit-<limit>` for all. A user is told by a
-    name; a client without one counts for all alone. `lone`: a user that holds nothing may have one thing of any size.
+    `limit` names the settings: `--limit-user-<limit>` for one user, `--limit-<limit>` for all. A client without a
+    user's name counts only for all. `lone`: a user that holds nothing may have one thing of any size.
     """
 
     def __init__(self, limit: str, what: str, user: int, total: int, *, lone: bool = False) -> None:
@@ -28,12 +28,12 @@ class Budget:
         self.used = 0
 
     def check(self, user: str, amount: int, holder: object = None) -> None:
-        """Raise Refused if a user can't have so much more, or instead of what the holder has."""
+        """Raise Refused if a user can't have this amount in place of what the holder has."""
         before, had = self._held.get(holder, (user, 0))
         self._check(before, amount, had)
 
     def hold(self, holder: object, user: str, amount: int) -> None:
-        """Take so much, instead of what the holder had before; raises Refused if it can't be had."""
+        """Take an amount, in place of what the holder had before. Raises Refused if it exceeds a budget."""
         before, had = self._held.get(holder, (user, 0))
         self._check(before, amount, had)
         self.release(holder)
@@ -42,7 +42,7 @@ class Budget:
         self.used += amount
 
     def release(self, holder: object) -> None:
-        """Give back what a holder has; nothing if it has nothing."""
+        """Give back everything that a holder has."""
         user, amount = self._held.pop(holder, ("", 0))
         self.used -= amount
         self._users[user] -= amount

@@ -1,6 +1,6 @@
 """From settings to access: what tokens must be, keys, rights, limits. Files are read here, when the gateway starts.
 
-Secrets are in a file or in a variable; no flag takes one, because every user of a machine sees the flags of a process.
+Secrets come from a file or a variable. No flag takes one: every user of a machine sees the flags of a process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def read_tokens(settings: Settings, *, loopback: bool) -> Tokens | None:
-    """What verifies tokens; None where access is off. Raises SettingError for what can't be used."""
+    """The verifier of tokens; None if access is off. Raises SettingError for a setting that can't be used."""
     access = settings.text("access")
     if access == "off" or (not access and loopback and not _asked(settings)):
         if not loopback:
@@ -36,7 +36,6 @@ def read_tokens(settings: Settings, *, loopback: bool) -> Tokens | None:
 
 
 def read_limits(settings: Settings) -> Limits:
-    """What one client may take."""
     names = list(Limits.__dataclass_fields__)
     return Limits(**{name: settings.number("limit-" + name.replace("_", "-")) for name in names})
 
@@ -97,7 +96,7 @@ def _documents(path: str) -> tuple[Document, ...]:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object of JSON; raises RightsError for a name that stands in it twice, of which only one could count."""
+    """A JSON object. Raises RightsError if a name occurs twice, because only one could count."""
     held = dict(pairs)
     if len(held) < len(pairs):
         twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))

@@ -1,9 +1,9 @@
-"""Extents: which rows of a view, or clients of a feed, rights are about. One decision, for every surface.
+"""Extents: which rows of a view, or clients of a feed, rights mean. One decision, for every surface.
 
 Rights name keys by patterns, and a view has a key of certain columns. Here they are put together. Lookups and streams
-of keys ask `allows`, which compares texts; listings and queries ask `condition`, which says the same as a query. What
-can't be put together is refused whole: a pattern that no key could ever match tells that the rights mean something
-else than the view.
+of keys ask `allows`, which compares texts. Listings and queries ask `condition`, which says the same as a query.
+Patterns that do not fit the key are refused whole: a pattern that no key can match shows that the rights mean
+something else than the view.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,37}", re.ASCII)
 
 
 class Unfit(ValueError):
-    """Patterns that do not fit the key of a view; the text says why, without what a claim holds."""
+    """Patterns that do not fit the key of a view. The text says why, without the values of claims."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """`patterns` has, per alternative, one pattern for each column of the key; None where every key is meant."""
+    """`patterns` has, per alternative, one pattern for each column of the key; None means every key."""
 
     key: tuple[Column, ...]
     patterns: tuple[tuple[Pattern, ...], ...] | None = None
 
     def allows(self, key: str) -> bool:
-        """Whether a key is one of those meant."""
+        """Whether the rights mean this key."""
         if self.patterns is None:
             return True
         found = [key] if len(self.key) == 1 else cells(key)
@@ -47,7 +47,7 @@ class Extent:
 
     @cached_property
     def condition(self) -> str | None:
-        """The same as a query, `true` where every key is meant; None where no query can say it."""
+        """The same as a query, `true` for every key; None if no query can say it."""
         if self.patterns is None:
             return "true"
         terms = []
@@ -61,7 +61,7 @@ class Extent:
 
 @lru_cache(maxsize=1024)
 def extent(patterns: tuple[KeyPattern, ...] | None, key: tuple[Column, ...]) -> Extent:
-    """What patterns mean for a key of these columns, all where None; raises Unfit where they do not fit it."""
+    """What patterns mean for a key of these columns; None means every key. Raises Unfit if they do not fit."""
     if patterns is None:
         return Extent(key)
     found = tuple(_columns(pattern, key) for pattern in patterns)
@@ -72,7 +72,7 @@ def extent(patterns: tuple[KeyPattern, ...] | None, key: tuple[Column, ...]) -> 
 
 
 def exact_key(key: str, columns: tuple[Column, ...]) -> str | None:
-    """The condition that a row has this key, as a query; None where no query can say it."""
+    """The condition that a row has this key, as a query; None if no query can say it."""
     found = [key] if len(columns) == 1 else cells(key)
     if found is None or len(found) != len(columns):
         return None
@@ -113,7 +113,7 @@ def _condition(pattern: Pattern, column: Column) -> str | None:
     if kind is Kind.TEXT:
         return f"{name} = {literal(pattern.text)}"
     if kind is Kind.INTEGER and not pattern.open:
-        # In parentheses, so that two signs are no comment. A text that no row writes so is the key of none.
+        # In parentheses, so that two signs are no comment. A text that no row writes this way is no row's key.
         return f"{name} = ({pattern.text})" if _WHOLE.fullmatch(pattern.text) else "false"
     if kind is Kind.BOOLEAN and not pattern.open:
         return f"{name} = {pattern.text}" if pattern.text in ("true", "false") else "false"

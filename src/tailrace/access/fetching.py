@@ -16,14 +16,14 @@ _LONGEST = 1024 * 1024
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: keys come from where the configuration says."""
+    """Follows no redirect, because keys must come from the configured address."""
 
     def redirect_request(self, *_: object) -> None:
         """Refuse."""
 
 
 def fetcher(url: str) -> Callable[[], bytes]:
-    """What gets the text at a URL, and raises OSError where that fails; raises SettingError for what is no URL."""
+    """A function that gets the text at a URL, and raises OSError if that fails. Raises SettingError if it is no URL."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None

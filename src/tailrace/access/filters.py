@@ -1,12 +1,12 @@
 """Filters: which rows a token may see, whatever it asks for.
 
-A filter is written as a query with claims in it: `customer_id = {sub}`. A claim goes in as a literal, and only where
-a query may have one: what a claim holds is compared with, and never read.
+A filter is a query with claims in it: `customer_id = {sub}`. A claim goes in as a literal, and only where a query may
+have one. Its value is compared with, and never read as text of the query.
 
     {sub}            text as text, numbers as numbers, booleans as booleans; a list as the values of an `in (…)`
     '{sub}'          text; also as a part of it: 'clients/{sub}'
-    {sub:integer}    a whole number, also where the claim is text, as `sub` always is
-    {sub:text}       text, also where the claim is a number
+    {sub:integer}    a whole number, even if the claim is text, as `sub` always is
+    {sub:text}       text, even if the claim is a number
 
 A filter and a query are joined as trees, never as texts: no parenthesis of a client can end the filter.
 """
@@ -31,26 +31,26 @@ from tailrace.queries.limits import MAX_COST
 from tailrace.queries.parser import tokens
 from tailrace.queries.parser.conditions import every
 
-# Stands for a claim where a template is checked; it is of the private use area, which no query needs.
+# Stands for a claim while a template is checked. It is in the private use area, which no query needs.
 _MARK = "\ue000"
-# After these words a text is not compared with: in a pattern, % and _ would match more than themselves.
+# After these words a claim is not allowed: in a pattern, % and _ would match more than themselves.
 _LONE = ("LIKE", "ESCAPE", "DATE", "TIMESTAMP", "INTERVAL")
 
 
 @dataclass(frozen=True)
 class FilterTemplate:
-    """A filter with claims to be filled in. `quoted` says of each piece whether it stands within a text."""
+    """A filter with claims to be filled in. `quoted` says for each piece whether it is within a text."""
 
     pieces: tuple[tuple[Piece, bool], ...]
 
     def text(self, claims: Claims) -> str | None:
-        """The filter of a token; None where a claim is missing or empty. Raises Unusable for what it can't be."""
+        """The filter of a token; None if a claim is missing or empty. Raises Unusable if a claim can't be used."""
         filled = [_filled(piece, quoted, claims) for piece, quoted in self.pieces]
         return None if None in filled else "".join(piece for piece in filled if piece is not None)
 
 
 def read_filter(text: str) -> FilterTemplate:
-    """The template of a filter; raises TemplateError for one that no token could make a query of."""
+    """The template of a filter. Raises TemplateError if no token could make a query of it."""
     pieces: list[tuple[Piece, bool]] = []
     quoted = False
     for piece in read_template(text):
@@ -65,7 +65,7 @@ def read_filter(text: str) -> FilterTemplate:
 
 
 def both(first: Predicate, second: Predicate) -> Predicate:
-    """What matches both; raises QueryError where that costs more than a query may."""
+    """A predicate that matches what both match. Raises QueryError if it costs more than a query may."""
     joined = Predicate.of(every([first.tree, second.tree]))
     if joined.cost > MAX_COST:
         raise QueryError(
@@ -83,12 +83,12 @@ def literal(value: str | int | float | bool) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
-    # In parentheses, so that nothing beside it can become a part of it, or two signs a comment.
+    # In parentheses, so that nothing next to it can become a part of it, and two signs are no comment.
     return f"({value!r})"
 
 
 def _filled(piece: Piece, quoted: bool, claims: Claims) -> str | None:
-    """A piece with its claim filled in; None where that is missing or empty. Raises Unusable."""
+    """A piece with its claim filled in; None if the claim is missing or empty. Raises Unusable."""
     if isinstance(piece, str):
         return piece
     found = values(claims, piece.claim)
@@ -105,7 +105,7 @@ def _filled(piece: Piece, quoted: bool, claims: Claims) -> str | None:
 
 
 def _check(template: FilterTemplate) -> None:
-    """Whether claims stand only where a literal may, whatever they hold."""
+    """Raise TemplateError unless claims are only where a literal may be, whatever their values."""
     marked = "".join(
         piece if isinstance(piece, str) else _MARK if quoted else "(0)" if piece.kind == "integer" else f"'{_MARK}'"
         for piece, quoted in template.pieces

@@ -1,4 +1,4 @@
-"""Who a client is: the claims of a token that was verified, and what they allow."""
+"""Who a client is: the claims of a verified token, and what they allow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.access.templates import Claims
 
 @dataclass(frozen=True, eq=False)
 class Identity:
-    """One token's claims. `until` is when it ends, in seconds since 1970, with the leeway."""
+    """One token's claims. `until` is when the token expires, in seconds since 1970, with the leeway."""
 
     claims: Claims = field(repr=False)
     rights: Rights = field(repr=False)
@@ -20,7 +20,7 @@ class Identity:
 
     @property
     def expires(self) -> int:
-        """When it ends, in ms since 1970."""
+        """When it expires, in ms since 1970."""
         return int(self.until * 1000)
 
     @property
@@ -30,7 +30,7 @@ class Identity:
 
     @property
     def token(self) -> str | None:
-        """The name of the token itself, its `jti`."""
+        """The id of the token itself, its `jti`."""
         return _text(self.claims, "jti")
 
     @property
@@ -40,12 +40,12 @@ class Identity:
 
     @property
     def user(self) -> str:
-        """Whom limits count: tokens that name nobody are counted together."""
+        """The user for limits: tokens that name nobody are counted together."""
         return self.subject or ""
 
 
 def lasts_until(claims: Claims, now: float, leeway: float) -> float:
-    """When a token ends, in seconds since 1970; raises Refused where it is not valid now."""
+    """When a token expires, in seconds since 1970. Raises Refused if it is not valid now."""
     expires = _number(claims, "exp")
     if expires is None:
         raise unauthorized(
@@ -67,14 +67,14 @@ def lasts_until(claims: Claims, now: float, leeway: float) -> float:
 
 
 def check_end(until: float, now: float) -> None:
-    """Raise Refused where a token has ended, both in seconds since 1970."""
+    """Raise Refused if a token has expired; both times are in seconds since 1970."""
     if not now < until:
         ago = f"one that expired {now - until:.0f} s ago"
         raise unauthorized("token expired", "a token that is valid", ago, "Get a new token.")
 
 
 def check_names(claims: Claims, issuer: str, audience: str) -> None:
-    """Raise Refused where a token is of another issuer, or for another audience; empty texts take any."""
+    """Raise Refused if a token is of another issuer, or for another audience; empty texts take any."""
     if issuer and claims.get("iss") != issuer:
         raise _other("iss", f"a token of the issuer {issuer}")
     if audience:
@@ -96,7 +96,7 @@ def _number(claims: Mapping[str, object], name: str) -> float | None:
     found = claims.get(name)
     if isinstance(found, bool) or not isinstance(found, int | float):
         return None
-    # JSON as Python reads it knows NaN, which no comparison would ever find to be over.
+    # Python reads NaN from JSON, and no comparison would ever find it to be over.
     return float(found) if abs(found) < 1e12 else None
 
 

@@ -1,7 +1,7 @@
-"""Keys that tokens are verified with: one from a file or a variable, or those that an issuer publishes (JWKS).
+"""The keys that verify tokens: one from a file or a variable, or those that an issuer publishes (JWKS).
 
-The algorithm is part of the configuration. A key is read for that algorithm and no other, so a token can't choose:
-a public key is never taken for a shared secret, and `none` is no algorithm.
+The algorithm is configured. A key is read for that algorithm and no other, so a token can't choose: a public key is
+never used as a shared secret, and `none` is no algorithm.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHORTEST_RSA = 2048  # bits
 _MOST_KEYS = 100
 _FAMILY = {"RS256": "RSA", "ES256": "EC"}
 
-# Keys are fetched again when they are this old, in seconds; unknown names and failures ask again no sooner than that.
+# Keys are fetched again at this age, in seconds; after unknown names and failures no sooner than the second.
 FRESH = 600.0
 PAUSE = 10.0
 
@@ -36,25 +36,25 @@ class Keys(Protocol):
     """Where keys come from."""
 
     async def named(self, name: str | None) -> Sequence[Any]:
-        """The keys that a token may be signed with which names this one, or none; raises Refused."""
+        """The keys that may have signed a token that names this one, or none. Raises Refused."""
 
 
 class OneKey:
-    """A key of one's own."""
+    """One configured key."""
 
     def __init__(self, key: Any) -> None:
         self._key = key
 
     async def named(self, name: str | None) -> Sequence[Any]:  # noqa: ARG002
-        """The key, whatever name a token gives it."""
+        """The key, whatever name the token gives."""
         return (self._key,)
 
 
 class PublishedKeys:
     """The keys of an issuer, by name. `fetch` blocks and gives the JSON; it runs in a thread, once at a time.
 
-    Keys that are known stay known while the issuer is away. A name that is not known asks the issuer, but a flood of
-    made-up names asks once per `pause`.
+    While the issuer is away, known keys stay valid. An unknown name makes it ask the issuer, but at most once per
+    `pause`, however many names are made up.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PublishedKeys:
         self._asking: asyncio.Task[None] | None = None
 
     async def named(self, name: str | None) -> Sequence[Any]:
-        """Known keys at once, unless there is none of this name; they are fetched again beside when they are old."""
+        """Known keys at once, unless none has this name. Old keys are fetched again in the background."""
         found = self._found(name)
         if found:
             if self._learnt is not None and self._clock() - self._learnt > self._fresh:
@@ -122,7 +122,7 @@ class PublishedKeys:
 
 
 def read_key(data: bytes, algorithm: str, source: str) -> Any:
-    """The key in a file or variable: the secret's bytes, or a public key as PEM; raises SettingError."""
+    """The key in a file or variable: the secret's bytes, or a public key as PEM. Raises SettingError."""
     if algorithm == "HS256":
         secret = data.strip()
         if b"-----BEGIN" in secret:
@@ -149,9 +149,9 @@ def read_key(data: bytes, algorithm: str, source: str) -> Any:
 
 
 def published(data: bytes, algorithm: str) -> dict[str | None, list[Any]]:
-    """The keys of a JWKS that verify this algorithm, by name; raises ValueError where it has none.
+    """The keys of a JWKS that verify this algorithm, by name. Raises ValueError if it has none.
 
-    Keys of other kinds are passed over: issuers publish those that they encrypt with, too.
+    Keys of other kinds are ignored: issuers also publish keys for encryption.
     """
     try:
         held = json.loads(data)

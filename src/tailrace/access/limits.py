@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from tailrace.access.refused import Refused
 
-# A client may connect so many times at once, as a multiple of what it may per second: pages open several streams.
+# A client may connect this many times its rate per second at once, because pages open several streams.
 BURST = 10
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Each is a setting: see docs/settings.md. A `user` is who a token names, or an address where none does."""
+    """Each is a setting: see docs/settings.md. A `user` is the subject of a token, or an address if there is none."""
 
     connections: int = 20_000
     user_connections: int = 100
@@ -37,7 +37,7 @@ class Limits:
     user_query_cost: int = 5_000
 
     def check_keys(self, keys: int, longest: int) -> None:
-        """Raise Refused where a client asks for too many keys at once, or for one that is too long."""
+        """Raise Refused if a client asks for too many keys at once, or for one that is too long."""
         if keys > self.keys:
             raise Refused(
                 413,
@@ -56,7 +56,7 @@ class Limits:
             )
 
     def check_room(self, keys: int) -> None:
-        """Raise Refused where the subscriptions of one connection follow too many keys together."""
+        """Raise Refused if the subscriptions of one connection follow too many keys together."""
         if keys > self.connection_keys:
             raise Refused(
                 413,

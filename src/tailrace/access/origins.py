@@ -1,7 +1,7 @@
 """Origins: which web pages may talk to the gateway from a browser.
 
 A browser says on which page a script runs (`Origin`), and sends the user's cookies along. So a request that names a
-foreign page is refused, whatever it asks for; clients that are no browsers name none.
+foreign page is refused, whatever it asks for. Clients that are not browsers name none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tailrace.access.addresses import is_address, is_loopback
 from tailrace.errors import SettingError
 
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
-# What a script may send and read beside what every page may.
+# What a script may send and read in addition to what every page may.
 HEADERS = "Authorization, Content-Type, Last-Event-ID, If-None-Match, Prefer, Idempotency-Key"
 EXPOSED = "ETag, Location, Retry-After, Preference-Applied"
 METHODS = "GET, HEAD, POST, PATCH, DELETE"
@@ -22,10 +22,10 @@ _MAX_AGE = "600"
 
 @dataclass(frozen=True)
 class Origins:
-    """The pages that are allowed beside the gateway's own; `local` allows every page of this machine.
+    """The pages that are allowed besides the gateway's own; `local` allows every page of this machine.
 
-    `named` says that the gateway must be asked for by a name of this machine. Otherwise a foreign page, whose own name
-    is made to mean this machine after it was loaded, would count as the gateway's own.
+    `named` says that clients must ask for the gateway by a name of this machine. Otherwise a foreign page could make
+    its own name mean this machine after it was loaded, and would count as the gateway's own.
     """
 
     listed: frozenset[str] = frozenset()
@@ -35,7 +35,7 @@ class Origins:
     credentials: bool = False
 
     def knows(self, host: str) -> bool:
-        """Whether the gateway may be asked for by this host; names without a dot are no one's in the public DNS."""
+        """Whether clients may ask for the gateway by this host. Nobody has a name without a dot in the public DNS."""
         if not self.named:
             return True
         try:
@@ -58,7 +58,7 @@ class Origins:
         return normal(f"{parts.scheme}://{host}") == found
 
     def headers(self, origin: str) -> dict[str, str]:
-        """What a browser must read before it hands an answer to an allowed page."""
+        """The headers that let a browser hand an answer to an allowed page."""
         found = {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": EXPOSED, "Vary": "Origin"}
         if self.credentials and not self.any:
             found["Access-Control-Allow-Credentials"] = "true"
@@ -75,7 +75,7 @@ class Origins:
 
 
 def read_origins(text: str, *, local: bool = False, named: bool = False, credentials: bool = False) -> Origins:
-    """The origins that a setting lists, separated by commas; raises SettingError."""
+    """The origins that a setting lists, separated by commas. Raises SettingError."""
     listed = [one.strip() for one in text.split(",") if one.strip()]
     if "*" in listed:
         if credentials:
@@ -91,7 +91,7 @@ def read_origins(text: str, *, local: bool = False, named: bool = False, credent
 
 
 def normal(origin: str) -> str | None:
-    """The one spelling of an origin; None for what is none, such as `null`."""
+    """The one spelling of an origin; None if it is none, such as `null`."""
     try:
         parts = urlsplit(origin.lower())
         port = parts.port

@@ -1,8 +1,8 @@
-"""Patterns of keys: which keys of a view, or clients of a feed, rights are about.
+"""Patterns of keys: which keys of a view, or clients of a feed, rights mean.
 
     "{sub}"            this key
-    "{sub}/*"          every key that begins so; a `*` elsewhere is a character like any other
-    ["{sub}", "*"]     of a key of several columns: one pattern per column
+    "{sub}/*"          every key with this beginning; a `*` elsewhere is a character like any other
+    ["{sub}", "*"]     for a key of several columns: one pattern per column
 
 A key of several columns is written as a JSON array, and a claim could end an element of it early. So such keys are
 decoded and compared column by column, and a text pattern with claims may not spell an array.
@@ -20,18 +20,16 @@ from tailrace.access.templates import Claims, Piece, Placeholder, TemplateError,
 
 @dataclass(frozen=True)
 class Pattern:
-    """A text or, where `open`, everything that begins with it."""
+    """A text or, if `open`, everything that begins with it."""
 
     text: str
     open: bool = False
 
     @property
     def anything(self) -> bool:
-        """Whether every text matches."""
         return self.open and not self.text
 
     def matches(self, text: str) -> bool:
-        """Whether a text is one of those meant."""
         return text.startswith(self.text) if self.open else text == self.text
 
 
@@ -53,14 +51,14 @@ class PatternTemplate:
     several: bool
 
     def patterns(self, claims: Claims) -> Iterable[KeyPattern]:
-        """The patterns of a token: several where a claim is a list, none where one is missing; raises Unusable."""
+        """The patterns of a token: several if a claim is a list, none if one is missing. Raises Unusable."""
         choices = [[Pattern(text, is_open) for text in fill(pieces, claims)] for pieces, is_open in self.columns]
         for chosen in product(*bounded(choices)):
             yield ColumnPatterns(chosen) if self.several else chosen[0]
 
 
 def read_pattern(value: object) -> PatternTemplate:
-    """The template of a pattern; raises TemplateError."""
+    """The template of a pattern. Raises TemplateError."""
     if isinstance(value, str):
         pieces, is_open = _read(value)
         first = pieces[0] if pieces else ""
@@ -84,11 +82,11 @@ def _read(text: str) -> tuple[tuple[Piece, ...], bool]:
 
 
 def cells(key: str) -> list[str | None] | None:
-    """The columns of a key of several, each as text, None for null; None for a text that no such key is."""
+    """The columns of a key of several, each as text or None for null; None if the text is no such key."""
     if not key.startswith("["):
         return None
     try:
-        # Numbers as they are written: what is read as a double may be written otherwise.
+        # Numbers as they are written: a double might be written differently.
         found = json.loads(key, parse_float=str, parse_int=str)
     except (ValueError, RecursionError):
         return None

@@ -1,4 +1,4 @@
-"""Rates: so many per second, and some at once, for each of many names."""
+"""Rates: a number per second, and some at once, for each of many names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MOST = 50_000
 
 
 class Bucket:
-    """Fills with `rate` per second up to `burst`; each use takes one out, or several."""
+    """Fills with `rate` per second up to `burst`. Each use takes one or several out."""
 
     __slots__ = ("_at", "_burst", "_held", "_rate")
 
@@ -19,7 +19,7 @@ class Bucket:
         self._at = now
 
     def take(self, now: float, amount: float = 1) -> float:
-        """0 where so much could be taken out, else for how many seconds to wait. More than all of it is all of it."""
+        """0 if the amount was taken, otherwise how many seconds to wait. More than `burst` counts as all of it."""
         self._fill(now)
         amount = min(amount, self._burst)
         if self._held >= amount:
@@ -28,7 +28,7 @@ class Bucket:
         return (amount - self._held) / self._rate
 
     def full(self, now: float) -> bool:
-        """Whether it is as if it had never been used."""
+        """Whether it is full again, as if it had never been used."""
         self._fill(now)
         return self._held >= self._burst
 
@@ -47,7 +47,7 @@ class Rates:
         self._tidied = -math.inf
 
     def take(self, name: str, now: float, amount: float = 1) -> float:
-        """0 where a use is allowed, else for how many seconds to wait."""
+        """0 if a use is allowed, otherwise how many seconds to wait."""
         self._tidy(now)
         if name not in self._buckets:
             self._buckets[name] = Bucket(self._rate, self._burst, now)
@@ -57,7 +57,7 @@ class Rates:
         return len(self._buckets)
 
     def _tidy(self, now: float) -> None:
-        # A bucket is full again after this time, and then need not be kept.
+        # After this time a bucket is full again, and need not be kept.
         if now - self._tidied < self._burst / self._rate and len(self._buckets) < _MOST:
             return
         self._tidied = now

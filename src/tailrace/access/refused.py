@@ -1,12 +1,12 @@
-"""What is refused, and why: one exception that every surface tells in its own way."""
+"""A refusal and its reason: one exception, which every surface reports in its own way."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """Nothing is given. `status` is that of HTTP: 401 asks for another token, 403 is final, 429 and 503 for later.
+    """The client gets nothing. `status` is HTTP's: 401 asks for another token, 403 is final, 429 and 503 mean later.
 
-    `limit` is the flag of the limit that was met, if it is one. No field holds a token, a key or a part of one.
+    `limit` is the flag of the limit that was reached, if any. No field holds a token, a key or a part of one.
     """
 
     def __init__(
@@ -31,16 +31,16 @@ class Refused(Exception):
 
     @property
     def fields(self) -> dict[str, str]:
-        """What a client is told beside the status."""
+        """The fields of the answer, besides the status."""
         told = {"error": self.error, "expected": self.expected, "got": self.got, "remedy": self.remedy}
         return told if self.limit is None else {**told, "limit": self.limit}
 
 
 def unauthorized(error: str, expected: str, got: str, remedy: str) -> Refused:
-    """A 401: there is no token, or one that can't be believed."""
+    """A 401: there is no token, or one that is not valid."""
     return Refused(401, error, expected=expected, got=got, remedy=remedy)
 
 
 def forbidden(error: str, expected: str, got: str, remedy: str) -> Refused:
-    """A 403: who asks is known, and may not."""
+    """A 403: the client is known, and may not do this."""
     return Refused(403, error, expected=expected, got=got, remedy=remedy)

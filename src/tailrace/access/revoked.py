@@ -1,4 +1,4 @@
-"""What was revoked: single tokens, and the tokens that a subject has had until then."""
+"""Revocations: of single tokens, and of the tokens that a subject had until then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Times = tuple[int, int]
 class Revoked:
     """Every revocation that this gateway has heard of, until it is over. Times are in ms since 1970.
 
-    What was learnt stays, also where Redis has lost it: `lost` is what is to be written down there again.
+    It keeps them even if Redis has lost them: `lost` lists those to write back.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class Revoked:
 
     @property
     def news(self) -> asyncio.Event:
-        """Is set when there are revocations that were not known at this call."""
+        """An event that is set when revocations come that are not known now."""
         return self._news
 
     def learn(self, found: Mapping[str, Times], now: int) -> bool:
-        """Take in what Redis holds; True where something is new."""
+        """Add what Redis holds. True if something is new."""
         before = len(self._held)
         self._held = {name: times for name, times in self._held.items() if times[1] > now}
         changed = False
@@ -44,7 +44,7 @@ class Revoked:
         return changed
 
     def lost(self, found: Mapping[str, Times], now: int) -> dict[str, Times]:
-        """What is known here and is not in Redis, or reaches less far there."""
+        """Revocations that Redis lacks, or has for a shorter time."""
         nothing = (0, 0)
         return {
             name: times
@@ -53,7 +53,7 @@ class Revoked:
         }
 
     def includes(self, identity: Identity) -> bool:
-        """Whether a token was revoked. Without `iat`, nobody knows that it is newer than a revocation."""
+        """Whether a token was revoked. A token without `iat` counts as older than every revocation."""
         if identity.token is not None and f"jti:{identity.token}" in self._held:
             return True
         times = self._held.get(f"sub:{identity.subject}") if identity.subject is not None else None

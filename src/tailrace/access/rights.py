@@ -5,9 +5,9 @@
      "topics": ["ratings"],
      "operations": true}
 
-What is not named is not allowed, and neither is what needs a claim that the token does not have. Of several names that
-fit, the exact one counts, else the longest that ends in `*`; `false` is nothing. What can't be understood whole is
-refused whole, and told in the log.
+Nothing is allowed unless it is named, and nothing that needs a claim which the token does not have. Of several names
+that fit, the exact one counts, otherwise the longest that ends in `*`; `false` allows nothing. Rights that can't be
+understood whole are refused whole, and logged.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Kind = Literal["view", "feed", "topic"]
 
 
 class RightsError(ValueError):
-    """A document that can't be read: where in it, what was expected and what came."""
+    """A document that can't be read: the place, what was expected and what came."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What is allowed of one view: these keys, all where None; and only rows that match `where`, a query.
+    """What is allowed of one view: these keys, or all if None; and only rows that match `where`, a query.
 
     What the keys mean depends on the columns of the view's key: see `extents`.
     """
@@ -47,15 +47,15 @@ class _Template:
     where: FilterTemplate | None = None
 
 
-# By name; None where nothing is allowed, though a pattern may fit the name, too.
+# By name; None if nothing is allowed, even if a pattern fits the name.
 Templates = Mapping[str, _Template | None]
 
 
 @dataclass(frozen=True)
 class Document:
-    """A document with claims to be filled in; each map goes from names, which may end in `*`, to what is allowed.
+    """A document with claims to be filled in. Each map goes from names, which may end in `*`, to what is allowed.
 
-    `when` says which tokens it is for: those whose claims are, or hold, one of the values.
+    `when` says which tokens it is for: each claim must be, or hold, one of the values.
     """
 
     views: Templates = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Document:
 
 
 class Rights:
-    """What one token allows; claims are filled in when something is asked for, and once."""
+    """What one token allows. Claims are filled in when something is first asked for, and once."""
 
     def __init__(self, document: Document, claims: Claims) -> None:
         self._claims = claims
@@ -79,11 +79,11 @@ class Rights:
         self.operations = document.operations
 
     def view(self, name: str) -> Grant | None:
-        """What is allowed of a view; None where nothing is."""
+        """What is allowed of a view; None if nothing is."""
         return self._grant("view", name)
 
     def feed(self, name: str) -> Grant | None:
-        """What is allowed of a feed: its keys are clients; None where nothing is."""
+        """What is allowed of a feed, whose keys are clients; None if nothing is."""
         return self._grant("feed", name)
 
     def topic(self, name: str) -> bool:
@@ -91,7 +91,7 @@ class Rights:
         return self.names("topic", name)
 
     def names(self, kind: Kind, name: str) -> bool:
-        """Whether anything is allowed of what has this name."""
+        """Whether anything with this name is allowed."""
         return self._grant(kind, name) is not None
 
     def _grant(self, kind: Kind, name: str) -> Grant | None:
@@ -122,7 +122,7 @@ NOTHING = Document()
 
 
 def read_documents(found: object) -> tuple[Document, ...]:
-    """The documents of a rights file: one, or a list of which the first that applies counts; raises RightsError."""
+    """The documents of a rights file: one, or a list of which the first that applies counts. Raises RightsError."""
     if isinstance(found, list):
         return tuple(read_document(one, f"[{n}]", rules=True) for n, one in enumerate(found))
     return (read_document(found),)
@@ -134,7 +134,7 @@ def rights_of(documents: tuple[Document, ...], claims: Claims) -> Rights:
 
 
 def read_document(found: object, place: str = "", *, rules: bool = False) -> Document:
-    """The document in decoded JSON; raises RightsError."""
+    """The document in decoded JSON. Raises RightsError."""
     held = _object(found, place or "the rights")
     for name in held:
         if name not in (*_FIELDS, *(("when",) if rules else ())):

@@ -1,4 +1,4 @@
-"""Telling whoever runs the gateway which rights are refused because they can't be understood."""
+"""Tells operators which rights are refused because they can't be understood."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 
 log = logging.getLogger(__name__)
 
-# The same is told once in so many seconds: clients ask again.
+# The same refusal is logged once in so many seconds, because clients ask again.
 _PAUSE = 60.0
 _MOST = 1000
 _told: dict[tuple[str, str, str], float] = {}
 
 
 def tell(kind: str, name: str, why: str) -> None:
-    """Log that rights on a view, a feed or a topic are refused; `why` holds nothing of a token."""
+    """Log that rights on a view, a feed or a topic are refused. `why` holds no value of a token."""
     now, what = time.monotonic(), (kind, name[:100], why[:300])
     if now - _told.get(what, -_PAUSE) < _PAUSE:
         return

@@ -2,10 +2,10 @@
 
     {sub}               the claim `sub`
     {address.country}   a claim within a claim, unless a claim has the whole name
-    {sub:integer}       a text that is meant as a whole number: 0007 is 7
+    {sub:integer}       a text that means a whole number: 0007 is 7
     {{ and }}           a brace
 
-A template is read before anything is filled in, so that nothing in a claim is ever taken for a part of the template.
+A template is read before anything is filled in, so nothing in a claim is ever taken for a part of the template.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 Claims = Mapping[str, object]
 
 KINDS = ("integer", "text")
-# So many values a list in a claim may have, and so many texts a template may come to; a token is small.
+# The most values of a list in a claim, and the most texts that a template may give; a token is small.
 MOST = 1000
 
 _WHOLE = re.compile(r"-?[0-9]{1,38}", re.ASCII)
@@ -32,19 +32,19 @@ _MISSING = object()
 
 
 class TemplateError(ValueError):
-    """A template that can't be read; the text says why."""
+    """A template that can't be read. The text says why."""
 
 
 class Unusable(ValueError):
-    """A claim that is there and can't be understood whole; the text says why, without what it holds.
+    """A claim that can't be understood whole. The text says why, without the claim's value.
 
-    A part of it would mean something else: of `not in (…)`, more.
+    A part of it would mean something else: in `not in (…)`, more.
     """
 
 
 @dataclass(frozen=True)
 class Placeholder:
-    """Where a claim is filled in, and what it is meant as where that is not what it is."""
+    """The place of a claim, and the kind that it is converted to, if any."""
 
     claim: str
     kind: str | None = None
@@ -57,7 +57,7 @@ Piece = str | Placeholder
 
 
 def read_template(text: str) -> tuple[Piece, ...]:
-    """The pieces of a template; raises TemplateError."""
+    """The pieces of a template. Raises TemplateError."""
     pieces: list[Piece] = []
     at = 0
     for found in _PARTS.finditer(text):
@@ -71,7 +71,7 @@ def read_template(text: str) -> tuple[Piece, ...]:
 
 
 def claim(claims: Claims, name: str) -> object | None:
-    """The claim of a name, or None where there is none: `a.b` is `b` within `a`, unless a claim is called `a.b`."""
+    """The claim with a name, or None: `a.b` is `b` within `a`, unless a claim is called `a.b`."""
     found = claims.get(name, _MISSING)
     if found is not _MISSING:
         return found
@@ -84,7 +84,7 @@ def claim(claims: Claims, name: str) -> object | None:
 
 
 def values(claims: Claims, name: str) -> list[str | int | float | bool]:
-    """The values of a claim: several where it is a list, none where it is missing or empty; raises Unusable."""
+    """The values of a claim: several if it is a list, none if it is missing or empty. Raises Unusable."""
     found = claim(claims, name)
     if found is None or found == "" or found == []:
         return []
@@ -95,7 +95,7 @@ def values(claims: Claims, name: str) -> list[str | int | float | bool]:
 
 
 def text_value(value: str | int | float | bool, piece: Placeholder) -> str:
-    """A value as text, of the kind that is asked for; raises Unusable."""
+    """A value as text, of the requested kind. Raises Unusable."""
     text = text_of(value)
     if text is None:
         raise Unusable(f"expected a text or a whole number in the claim {piece.claim}, got {type(value).__name__}")
@@ -107,9 +107,9 @@ def text_value(value: str | int | float | bool, piece: Placeholder) -> str:
 
 
 def fill(template: tuple[Piece, ...], claims: Claims) -> list[str]:
-    """Every text that a template means: one per value where a claim is a list, none where it is missing or empty.
+    """Every text that a template means: one per value if a claim is a list, none if it is missing or empty.
 
-    An empty claim gives none, because what it stands beside could then mean much more than was intended. Raises
+    An empty claim gives none, because the text next to it could then mean much more than was intended. Raises
     Unusable for a claim that can't be understood whole.
     """
     choices = [[piece] if isinstance(piece, str) else _texts(claims, piece) for piece in template]
@@ -117,7 +117,7 @@ def fill(template: tuple[Piece, ...], claims: Claims) -> list[str]:
 
 
 def bounded(choices: list[list[T]]) -> list[list[T]]:
-    """Choices that come to at most so many combinations; raises Unusable for more."""
+    """The choices, if they have at most this many combinations. Raises Unusable for more."""
     if (number := math.prod(map(len, choices))) > MOST:
         raise Unusable(f"expected claims that come to at most {MOST} texts, got {number}")
     return choices
@@ -126,7 +126,7 @@ def bounded(choices: list[list[T]]) -> list[list[T]]:
 def text_of(value: object) -> str | None:
     """A claim as text: text itself, or a whole number; None for anything else."""
     if isinstance(value, str):
-        # JSON may spell half of a pair, which is no text that a key or a row can have.
+        # JSON may spell half of a surrogate pair, which no key or row can have.
         return value if value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value) else None
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)

@@ -1,4 +1,4 @@
-"""Tokens: from the text that a client sends to who it is."""
+"""Tokens: from the text that a client sends to its identity."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MOST_TRIES = 8
 
 @dataclass(frozen=True)
 class Terms:
-    """What a token must be: its algorithm, issuer and audience (any where empty), and the leeway for clocks in seconds.
+    """What a token must have: algorithm, issuer and audience (any if empty), and the leeway for clocks in seconds.
 
-    `documents` are the rights of a file; where there are none, the claim `rights_claim` has them.
+    `documents` are the rights of a file. Without a file, the claim `rights_claim` has them.
     """
 
     algorithm: str
@@ -44,7 +44,7 @@ class Tokens:
         self._clock = clock
 
     async def identity(self, token: str) -> Identity:
-        """Who a token is of; raises Refused for one that can't be believed."""
+        """The identity in a token. Raises Refused if it is not valid."""
         if len(token) > LONGEST:
             raise unauthorized(
                 "token too long", f"at most {LONGEST} characters", str(len(token)), "Put less into the token."
@@ -62,7 +62,7 @@ class Tokens:
         )
 
     def trusted(self, claims: Claims) -> Identity:
-        """Who the claims of a token are of that was verified before; they may be over by now."""
+        """The identity in claims that were verified before. The token may have expired since."""
         terms = self._terms
         check_names(claims, terms.issuer, terms.audience)
         return Identity(claims, self._rights(claims), lasts_until(claims, self._clock(), terms.leeway))
@@ -83,7 +83,7 @@ class Tokens:
         return name if isinstance(name, str) else None
 
     def _verified(self, token: str, key: Any) -> Claims | None:
-        # Times, issuer and audience are checked in `trusted`, by our clock, as they are for tickets.
+        # `trusted` checks times, issuer and audience, by our clock, as for tickets.
         options = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False}
         options |= {"verify_iss": False, "verify_sub": False, "verify_jti": False}
         try:
@@ -109,7 +109,7 @@ class Tokens:
         try:
             return Rights(read_document(_plain(found)), claims)
         except RightsError as error:
-            # Without what came instead.
+            # Does not show what came instead.
             tell("claim", terms.rights_claim, str(error).partition(", got ")[0])
             raise forbidden(
                 "rights that can't be read",
@@ -120,7 +120,7 @@ class Tokens:
 
 
 def unreadable() -> Refused:
-    """What is said of a text that is no token."""
+    """The refusal of a text that is no token."""
     return unauthorized(
         "unreadable token",
         "a JSON Web Token: three parts with dots between",

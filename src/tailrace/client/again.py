@@ -13,12 +13,12 @@ SOON = 2.0
 
 
 def delay(attempt: int, random: float, *, first: float = 0.5, longest: float = 30.0, retry_after: float = 0.0) -> float:
-    """How long to wait before an attempt, in seconds: full jitter, so that clients do not come all at once."""
+    """Seconds to wait before an attempt, with full jitter, so that clients do not come all at once."""
     return retry_after + random * min(longest, first * 2.0 ** min(attempt, 30))
 
 
 def after_close(code: int) -> Verdict:
-    """What the end of a WebSocket asks for."""
+    """What the client should do after a WebSocket has ended."""
     if code == 1001:
         return "soon"
     if code == 4401:
@@ -45,7 +45,7 @@ def after_status(status: int) -> Verdict:
 
 
 class Route:
-    """Which transport to take next: WebSocket, or Server-Sent Events where it does not get through."""
+    """Which transport to take next: WebSocket, or Server-Sent Events if that does not get through."""
 
     def __init__(self, transport: Literal["auto", "socket", "events"] = "auto") -> None:
         self._fixed = transport != "auto"
@@ -54,12 +54,12 @@ class Route:
         self._worked: set[Transport] = set()
 
     def opened(self) -> None:
-        """The transport gets through."""
+        """The transport has got through."""
         self._failures = 0
         self._worked.add(self.transport)
 
     def failed(self) -> bool:
-        """It does not. True where the other one is to be tried at once; one that has worked gets three attempts."""
+        """It has not. True if the other one is to be tried at once; a transport that has worked gets three attempts."""
         self._failures += 1
         if self._fixed or self._failures < (3 if self.transport in self._worked else 1):
             return False

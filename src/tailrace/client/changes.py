@@ -1,4 +1,4 @@
-"""Changes that wait for whoever iterates: of each key the newest, of a feed every event."""
+"""Changes that wait for a reader: the newest of each key, or every event of a feed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tailrace.client.frames import Change, Event, Gone, Row
 
 
 class Changes:
-    """A queue that is no longer than what is followed has keys, however slow its reader is."""
+    """A queue that holds at most one change per followed key, however slow its reader is."""
 
     def __init__(self) -> None:
         self._waiting: dict[object, Change] = {}
@@ -16,7 +16,7 @@ class Changes:
         return len(self._waiting)
 
     def push(self, change: Change) -> None:
-        """Add a change; it takes the place of an older one of its key."""
+        """Add a change; it replaces an older one of its key."""
         if isinstance(change, Event):
             self._count += 1
             self._waiting[self._count] = change
@@ -27,7 +27,7 @@ class Changes:
             self._waiting[type(change)] = change
 
     def shift(self) -> Change | None:
-        """Take the first one out, or None."""
+        """Take the first change out, or None."""
         for slot, change in self._waiting.items():
             del self._waiting[slot]
             return change

@@ -1,7 +1,7 @@
-"""A client of the gateway: subscriptions over one WebSocket, or over Server-Sent Events where it does not get through.
+"""A client of the gateway: subscriptions over one WebSocket, or over Server-Sent Events if it does not get through.
 
-It connects with the first subscription, and again until it is closed: with full jitter, from where it was. Cancelling
-whoever iterates ends nothing; leaving `async with` ends everything, and leaves no task behind.
+It connects with the first subscription, and reconnects until it is closed: with full jitter, from where it was.
+Cancelling an iteration ends nothing. Leaving `async with` ends everything, and leaves no task behind.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Callbacks(TypedDict, total=False):
 class Client:
     """Follows views and feeds of one gateway.
 
-    token: a JWT, or a function that gives one, asked before each connection and before it expires. ticket: a function
+    token: a JWT, or a function that gives one, called before each connection and before it expires. ticket: a function
     that gives a one-time ticket. transport: `auto`, `socket` or `events`. loads: reads the JSON of rows and events.
     """
 
@@ -108,7 +108,7 @@ class Client:
     def feed(
         self, feed: str, client: object, *, position: str | None = None, **callbacks: Unpack[Callbacks]
     ) -> Subscription:
-        """Follow a feed; `position` is that of the last event that was seen, where there was one."""
+        """Follow a feed. `position` is that of the last event that was seen, if any."""
         target = {"feed": feed, "client": key_text(client)}
         return self._add(target, position=position, **callbacks)
 

@@ -29,9 +29,9 @@ _PROTOCOL = Subprotocol("tailrace.v1")
 
 @dataclass(frozen=True)
 class Timing:
-    """In seconds. A connection that has said nothing for `quiet` is asked, and has `patience` to answer; one of
-    Server-Sent Events, which can't be asked, is given up after `silence`. `connect` is how long a connection may take;
-    `first` and `longest` bound the time between two attempts.
+    """In seconds. A WebSocket that has said nothing for `quiet` is asked, and has `patience` to answer. Server-Sent
+    Events can't be asked, and are given up after `silence`. `connect` is how long connecting may take. `first` and
+    `longest` bound the time between two attempts.
     """
 
     quiet: float = 20.0
@@ -44,7 +44,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class End:
-    """How a connection has ended; one that was never `opened` may not get through at all."""
+    """How a connection has ended. One that was never `opened` may not get through at all."""
 
     verdict: Verdict = "again"
     opened: bool = False
@@ -70,7 +70,7 @@ class Socket:
         opened: Callable[[], None],
         receive: Callable[[str], None],
     ) -> End:
-        """Connect, and receive until the connection ends; found dead within `quiet` + `patience`."""
+        """Connect, and receive until the connection ends. A dead one is found within `quiet` + `patience`."""
         connected = False
         try:
             async with connect(
@@ -104,7 +104,7 @@ class Socket:
         except (OSError, TimeoutError, InvalidHandshake) as error:
             return End(details={"error": str(error) or type(error).__name__}, opened=connected)
         except (KeyError, TypeError, ValueError) as error:
-            # A frame that is none of the protocol: what came after it can't be trusted, what is held can.
+            # A frame that is not of the protocol: what comes after it can't be trusted, what is held can.
             log.exception("frame=unreadable")
             return End(opened=True, details={"error": repr(error)})
         return End(after_close(code), True, details={"code": code, "reason": reason})
@@ -160,7 +160,7 @@ def _refusal(status: int, retry_after: str | None, body: bytes) -> End:
 
 
 def seconds_of(retry_after: str | None) -> float:
-    """What a Retry-After header asks for: seconds, or a date; 0 where it is neither."""
+    """The seconds that a Retry-After header asks for, as a number or a date; 0 if it is neither."""
     if not retry_after:
         return 0.0
     if retry_after.isascii() and retry_after.isdigit():

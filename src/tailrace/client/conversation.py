@@ -1,4 +1,4 @@
-"""What is said on one WebSocket: which subscriptions a message is for. No I/O."""
+"""The messages on one WebSocket: which subscriptions each is for. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Route = tuple[str, ...]
 
 
 class Conversation:
-    """`row`, `gone` and `event` name what they are about, and not the subscription: this finds who follows it."""
+    """`row`, `gone` and `event` name what they are about, not the subscription: this finds the subscriptions."""
 
     def __init__(self) -> None:
         self._targets: dict[str, Target] = {}
@@ -29,12 +29,12 @@ class Conversation:
         return {"type": "subscribe", "id": name, **target, **resume}
 
     def unsubscribe(self, name: str) -> dict[str, Any]:
-        """The message that ends a subscription; nothing is for it from now on."""
+        """The message that ends a subscription. No later message is for it."""
         self._forget(name)
         return {"type": "unsubscribe", "id": name}
 
     def receive(self, message: Message) -> list[tuple[str | None, Message]]:
-        """The ids and frames that a message means; the id is None for what is about the connection."""
+        """The ids and frames that a message means. The id is None if it is about the connection."""
         kind, name = message.get("type"), message.get("id")
         if kind in ("row", "gone"):
             view, query = message.get("view", ""), message.get("query")
@@ -49,7 +49,7 @@ class Conversation:
         if target is None:
             return []
         if kind == "subscribed":
-            # Once more where another token shows other rows: then it is another query, or none.
+            # It comes once more if another token shows other rows: then with another query, or none.
             for route in [one for one in self._routes_of.get(name, ()) if one[0] == "query"]:
                 self._leave(name, route)
             if "query" in message:

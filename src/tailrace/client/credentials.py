@@ -21,7 +21,7 @@ class Credentials:
 
     @property
     def renewable(self) -> bool:
-        """Whether there may be another token later."""
+        """Whether there may be a new token later."""
         return callable(self._asked)
 
     @property
@@ -30,12 +30,12 @@ class Credentials:
         return self.token is not None and self.token == self._refused
 
     async def ask(self) -> str | None:
-        """The token for the next connection, or none; raises what the function raises."""
+        """The token for the next connection, if any. Raises what the function raises."""
         self.token = await _given(self._asked)
         return self.token
 
     async def address(self, url: str) -> str:
-        """An address with a ticket, where there are tickets."""
+        """The address, with a ticket if there are tickets."""
         ticket = await _given(self._ticket)
         if ticket is None:
             return url
@@ -46,7 +46,7 @@ class Credentials:
         self._refused = None
 
     def refused(self) -> Verdict:
-        """The gateway did not take it: `again` where another may be had."""
+        """The gateway did not take it: `again` if there may be another."""
         if self.stale or not (self.renewable or self._ticket):
             return "stop"
         self._refused = self.token

@@ -1,4 +1,4 @@
-"""Server-Sent Events: from text to events, from events to frames. No I/O."""
+"""Server-Sent Events: from text to events, and from events to frames. No I/O."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _TOKEN = re.compile(r"\s*(?:(\"(?:[^\"\\]|\\.)*\")|(-?[0-9][^\s,}\]]*|true|false
 
 
 class EventParser:
-    """Makes events of the text of a stream, in whatever pieces it comes."""
+    """Makes events of a stream's text, whatever pieces it comes in."""
 
     def __init__(self) -> None:
         self._rest = ""
         self._event: dict[str, str] = {}
 
     def feed(self, text: str) -> list[dict[str, str]]:
-        """The events that a piece of text completes: `event`, `data` and, where there is one, `id`."""
+        """The events that a piece of text completes: `event`, `data` and, if there is one, `id`."""
         found: list[dict[str, str]] = []
         self._rest += text
         at = 0
@@ -73,7 +73,7 @@ def key_of(row: str, columns: Sequence[str]) -> str:
 
 
 class EventFrames:
-    """Makes frames of events: rows get the key that a WebSocket would name."""
+    """Makes frames of events. Rows get the key that a WebSocket would name."""
 
     def __init__(self, target: Target, loads: Callable[[str], Any] = json.loads) -> None:
         keys = target.get("keys", ())
@@ -83,7 +83,7 @@ class EventFrames:
         self._loads = loads
 
     def begin(self) -> None:
-        """A connection begins: what waits has not been seen."""
+        """A connection begins: forget the events that wait for `ready`."""
         self._waiting = []
 
     def take(self, event: dict[str, str]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a subscription tells of: changes of what it holds."""
+"""What a subscription reports: changes of what it holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """The next event of a feed. Who keeps `position` can go on after it."""
+    """The next event of a feed. Keep `position` to continue after it."""
 
     event: Any
     position: str | None
@@ -31,12 +31,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Everything up to here has been told: from now on changes are news."""
+    """Everything up to here has been reported: from now on changes are news."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What is held can't be gone on with. It stays until everything has come anew; then the differences are told."""
+    """The copy can't be resumed. It stays until everything has come anew; then the differences are reported."""
 
     reason: str
     message: str

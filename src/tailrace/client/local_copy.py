@@ -1,7 +1,7 @@
 """What one subscription holds, and where it would resume.
 
-`take` returns what has changed for whoever looks at `rows`. A snapshot is kept apart until its `ready`, and then only
-the differences are changes: who shows rows never shows half a view, and nothing flickers after a `reset`.
+`take` returns what has changed in `rows`. A snapshot is kept apart until its `ready`, and then only the differences are
+changes. So a page never shows half a view, and nothing flickers after a `reset`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class _Snapshot:
 class Copy:
     """The copy of some keys, of a query (also a whole view or a stream), or the place in a feed.
 
-    `position` is for a feed, whose events are not held: the one to go on from.
+    `position` is for a feed, whose events are not held: the one to continue from.
     """
 
     def __init__(self, kind: Kind, position: str | None = None) -> None:
         self.rows: dict[str, Any] = {}
         self.ready = False
         self._kind = kind
-        self._single = False  # one position for everything, as Server-Sent Events have it
+        self._single = False  # one position for everything, as in Server-Sent Events
         self._snapshot: _Snapshot | None = None
         self._positions: dict[str, str] = {}  # of keys, on a WebSocket
         self._reached = Reached()
@@ -44,7 +44,7 @@ class Copy:
         self._astray = False  # whether a feed has been told that its position can't be used
 
     def begin(self, transport: Transport) -> dict[str, Any]:
-        """A connection begins. Returns what it resumes from; without any, a snapshot comes."""
+        """A connection begins. Returns the positions that it resumes from; without any, a snapshot comes."""
         self._single = transport == "events"
         self.ready = self._astray = False
         self._snapshot = None
@@ -61,7 +61,7 @@ class Copy:
             case "gone":
                 return self._gone(frame["key"], frame.get("position"))
             case "event":
-                # Another subscription to the feed may have it sent once more.
+                # Another subscription to the feed may make the gateway send it once more.
                 if not self._astray and self._reached.covers(frame.get("position")):
                     return []
                 self._astray = False
@@ -72,7 +72,7 @@ class Copy:
             case "reset":
                 self.ready = False
                 self._positions = {}
-                # A feed without a position begins with what is yet to come, with a wrong one with what is kept.
+                # Without a position a feed begins with new events; with a wrong one, with those that are kept.
                 if self._kind == "feed":
                     self._astray = True
                 else:
@@ -94,7 +94,7 @@ class Copy:
                 return {}
             return {"positions": dict(self._positions)}
         if self._kind == "keys" and self._positions:
-            # Positions of single keys can't be told as one: what one key has seen, another may have missed.
+            # Positions of single keys can't be merged: what one key has seen, another may have missed.
             self._reached.set(None)
             self._positions = {}
         position = self._reached.text
@@ -121,7 +121,7 @@ class Copy:
                 self._reached.set(position)
         elif self._kind == "keys":
             positions = snapshot.positions if snapshot else self._positions
-            # A key that holds nothing has nothing to resume: it is asked for as if for the first time.
+            # A key that holds nothing has nothing to resume: ask for it as if for the first time.
             if not holds:
                 positions.pop(key, None)
             elif position:
@@ -138,7 +138,7 @@ class Copy:
             for key, row in snapshot.rows.items():
                 if key not in self.rows or self.rows[key] != row:
                     changes.append(Row(key, row))
-            # The dict stays the same one: who holds it sees the new rows.
+            # The dict stays the same object, so that its holders see the new rows.
             self.rows.clear()
             self.rows.update(snapshot.rows)
             self._positions = snapshot.positions

@@ -15,7 +15,7 @@ class Reached:
         self._offsets: dict[int, int] | None = None
 
     def merge(self, text: str | None) -> None:
-        """Take a frame's position in; of another build it replaces what was there, and none at all changes nothing."""
+        """Merge a frame's position. One of another build replaces what was there; None changes nothing."""
         if not text:
             return
         found = _parsed(text)
@@ -28,7 +28,7 @@ class Reached:
         self._text = None
 
     def covers(self, text: str | None) -> bool:
-        """Whether what is at this position has been reached already."""
+        """Whether this position has been reached already."""
         found = _parsed(text) if text else None
         held = self._offsets
         if found is None or held is None or (found.lineage, found.generation) != (self._lineage, self._generation):
@@ -36,7 +36,7 @@ class Reached:
         return bool(found.offsets) and all(held.get(partition, -1) >= at for partition, at in found.offsets.items())
 
     def set(self, text: str | None) -> None:
-        """Be at this position, or at none."""
+        """Replace the position; None for none."""
         found = _parsed(text) if text else None
         self._text, self._offsets = text or None, None
         if found is not None:
@@ -51,6 +51,6 @@ class Reached:
 
 
 def _parsed(text: str) -> Position | None:
-    """A position that can be merged; that of a stream whose keys were changed is whole, and kept as it is."""
+    """A position that can be merged. That of a stream whose keys were changed is kept as it is."""
     found = Position.parse(text)
     return None if found is None or found.change else found

@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 Status = Literal["connecting", "live", "waiting", "failed", "closed"]
 
-# How many events of a feed may wait for whoever iterates; then the gateway is asked for no more.
+# How many events of a feed may wait for the reader; then the client asks the gateway for no more.
 _WAITING = 1000
 
 
 class Refused(TailraceError):
-    """The gateway has refused, and would again. `details` has what it said; the text says what to do."""
+    """The gateway has refused, and would refuse again. `details` has its answer; the text says what to do."""
 
     def __init__(self, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class Door(Protocol):
     """What a subscription asks of its client."""
 
     def leave(self, subscription: Subscription) -> None:
-        """Follow no longer."""
+        """Stop following."""
 
     def hold(self, subscription: Subscription) -> None:
         """Receive nothing until `serve`."""
@@ -46,7 +46,7 @@ class Door(Protocol):
 
 
 class Link:
-    """For the client alone: how a subscription is connected."""
+    """For the client only: how a subscription is connected."""
 
     def __init__(self) -> None:
         self.name = ""  # on the current socket
@@ -58,9 +58,10 @@ class Link:
 class Subscription:
     """Rows by key, and changes to iterate over.
 
-    `on_change` is called with every change, `on_status` with the status and what it is about; both return soon.
-    Iterating begins with what is held now. A slow reader gets the newest row of each key; of a feed it gets every
-    event, and the gateway is asked for no more while a thousand wait. Leaving the loop ends nothing: `close` does.
+    `on_change` is called with every change, `on_status` with the status and the reason; both must return soon.
+    Iterating begins with the rows that are held now. A slow reader gets the newest row of each key. Of a feed it gets
+    every event, and the client asks the gateway for no more while a thousand wait. Leaving the loop ends nothing;
+    `close` does.
     """
 
     def __init__(
@@ -89,16 +90,15 @@ class Subscription:
 
     @property
     def rows(self) -> Mapping[str, Any]:
-        """What is held now, by the text of the key; it changes as frames come."""
+        """The rows that are held now, by the text of the key. It changes as frames come."""
         return MappingProxyType(self._copy.rows)
 
     @property
     def ended(self) -> bool:
-        """Whether nothing comes any more."""
         return self.status in ("failed", "closed")
 
     async def ready(self) -> None:
-        """Wait until everything up to now is held; raises Refused where the subscription ends before."""
+        """Wait until everything up to now is held. Raises Refused if the subscription ends before."""
         while not self._copy.ready:
             if self.ended:
                 raise self.error or Refused("the subscription was closed before it was ready")
@@ -130,13 +130,13 @@ class Subscription:
             self._readers = [one for one in self._readers if one is not changes]
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         if not self.ended:
             self.say("closed")
             self._door.leave(self)
 
     def begin(self, transport: Transport) -> dict[str, Any]:
-        """For the client: a connection begins; returns what it resumes from."""
+        """For the client: a connection begins. Returns the positions that it resumes from."""
         self.frames.begin()
         return self._copy.begin(transport)
 
@@ -167,7 +167,7 @@ class Subscription:
             self.link.attempt = 0
             self.say("live")
         if self._events is not None:
-            # Where a callback takes the events and nobody iterates, none wait.
+            # If a callback takes the events and nobody iterates, none wait.
             if self._readers or self.on_change is None:
                 self._events.push(change)
             else:
@@ -182,13 +182,13 @@ class Subscription:
             call(self.on_change, change)
 
     def _wake(self) -> None:
-        # Whoever waits now is woken; who comes later waits for the next one.
+        # Wakes those that wait now; later ones wait for the next event.
         self._news.set()
         self._news = asyncio.Event()
 
 
 def call(callback: Callable[..., None], *values: object) -> None:
-    """Call a callback: one that fails is the program's affair, and must not end the connection."""
+    """Call a callback. If it fails, that must not end the connection."""
     try:
         callback(*values)
     except Exception:

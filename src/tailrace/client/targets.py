@@ -22,7 +22,7 @@ def key_text(key: object) -> str:
 
 
 def is_apart(target: Target, others: Iterable[Target]) -> bool:
-    """Whether a target needs a connection of its own beside others.
+    """Whether a target needs a connection of its own.
 
     The frames of a stream name keys that only the gateway knows, and those of a feed can't be told apart from another
     subscription to it.
@@ -31,14 +31,14 @@ def is_apart(target: Target, others: Iterable[Target]) -> bool:
 
 
 def kind_of(target: Target) -> Kind:
-    """What a target is merged by; a whole view and a stream are as a query."""
+    """How positions of a target are merged; a whole view and a stream are like a query."""
     if "feed" in target:
         return "feed"
     return "keys" if "keys" in target else "query"
 
 
 def events_path(target: Target, position: str | None = None) -> str:
-    """The path that a target is followed at over Server-Sent Events, below the gateway's address."""
+    """The path of a target's Server-Sent Events, below the gateway's address."""
     parameters = []
     if "feed" in target:
         path = f"feeds/{_encoded(target['feed'])}/{_encoded(target['client'])}/events"
