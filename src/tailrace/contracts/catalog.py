@@ -2,9 +2,14 @@
 
 The pipeline writes it, after Spark's analysis, to the compacted topic `tailrace.<app>.catalog`; the
 materializer copies it to Redis; the gateway reads it there. So it survives the loss of Redis.
-The topic's records: key `app` → the catalog; key `progress/<view>` → how far a view's pipeline has come;
-`building/<view>` → the same of the build that is to take its place; `dead-letters/<topic>` → how far the search for bad
-records of a topic has come; `request/<view>` → see `requests`.
+
+The topic's records by key:
+
+    app                   the catalog
+    progress/<view>       how far a view's pipeline has come
+    building/<view>       the same for the build that is to replace it
+    dead-letters/<topic>  how far the search for bad records of a topic has come
+    request/<view>        see `requests`
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ DEAD_LETTER_RECORDS = "dead-letters/"
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _MOST_PARTITIONS = 1_000_000
-# What decoding raises for a record that somebody else has made.
+# What decoding raises for a record that somebody else made.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _Entry = TypeVar("_Entry", "CatalogView", "CatalogFeed", "CatalogTopic")
 
@@ -45,13 +50,13 @@ class CatalogView:
     """One build of a view, as other processes see it.
 
     `sources` maps each source topic to its Kafka id; `starts` says where the build began to read, topic → partition →
-    offset, and is empty where it began at the earliest records.
-    `next` is the build that is being made to take this one's place: its rows are kept back until it is done. Then it
-    stands here itself, and `since` says per changelog partition which offset a store must have reached to serve it.
-    `schemas` are those of a registry that it reads its topics with: topic → (value, key).
-    `by_offset` says that a row's version is one more than the offset of the record that it was made of.
+    offset, and is empty if it began at the earliest records.
+    `next` is the build that is being made to replace this one: its rows are kept back until it is done. Then it takes
+    this place, and `since` says per changelog partition which offset a store must have reached to serve it.
+    `schemas` are those of a registry with which it reads its topics: topic → (value, key).
+    `by_offset` says that a row's version is one more than the offset of its record.
     `parents` are the generations of the views that it reads, and `reads` the columns that these had.
-    `counts` are the partitions of the topics in which the order within a partition decides; those of `spread` got more
+    `counts` are the partitions of the topics whose order within a partition matters; those of `spread` got more
     partitions since their first records, so that a key may be in several of them: topic → how many there are.
     `versioning` is the rule that versions are made by.
     """
@@ -78,7 +83,7 @@ class CatalogView:
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> CatalogView:
-        """The view in decoded JSON; what a newer pipeline has added to it is passed over."""
+        """The view in decoded JSON. Ignores what a newer pipeline has added."""
         held = found.get("next")
         return _checked(cls(**{**_known(cls, found), "next": cls.decode(held) if held is not None else None}))
 
@@ -87,10 +92,10 @@ class CatalogView:
 class CatalogFeed:
     """A feed, as other processes see it: its changelog holds every event, by the key of the client it is for.
 
-    `hold` is for how many seconds a feed is kept after its last listener has left; `retain` is `listening` or `always`.
+    `hold` is how many seconds a client's events are kept after it has left; `retain` is `listening` or `always`.
     `length` and `age`, in seconds, limit what is kept for one client. `ordered` says that every source record gives one
-    event at most, and that those of a source partition stand in the changelog in its order. `reset` is the generation
-    that was begun by a reset, 0 before the first: events of before are sent again from then on.
+    event at most, and that events of a source partition are in the changelog in its order. `reset` is the generation
+    that a reset has begun, 0 before the first: from then on, earlier events are sent again.
     """
 
     name: str
@@ -112,18 +117,18 @@ class CatalogFeed:
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> CatalogFeed:
-        """The feed in decoded JSON; what a newer pipeline has added to it is passed over."""
+        """The feed in decoded JSON. Ignores what a newer pipeline has added."""
         return _checked(cls(**_known(cls, found)))
 
 
 @dataclass(frozen=True)
 class CatalogTopic:
-    """A declared topic or table, as other processes see it: what its records are made of.
+    """A declared topic or table, as other processes see it.
 
     `columns` are the fields of the value; `key_columns` those that the record key becomes, empty for a topic of events.
     `key` is what the record key decodes to: one column without a name for a plain key, or its fields.
-    `accept` says that the gateway takes events for it. `schema` and `key_schema` are what Avro values and keys are
-    written with; with a `registry`, it has them.
+    `accept` says that the gateway takes events for it. `schema` and `key_schema` are the schemas that Avro values and
+    keys are written with; with a `registry`, the registry has them.
     """
 
     name: str
@@ -139,7 +144,7 @@ class CatalogTopic:
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> CatalogTopic:
-        """The topic in decoded JSON; what a newer pipeline has added to it is passed over."""
+        """The topic in decoded JSON. Ignores what a newer pipeline has added."""
         known = {field.name for field in fields(cls)}
         made = cls(
             **{
@@ -167,7 +172,7 @@ _Build = TypeVar("_Build", CatalogView, CatalogFeed)
 
 
 def _checked(entry: _Build) -> _Build:
-    """A view or feed that other processes can go by; raises ValueError."""
+    """The view or feed, if other processes can use it. Raises ValueError."""
     check(entry)
     if _TOPIC.fullmatch(entry.changelog) is None:
         raise ValueError(f"expected the name of a topic as `changelog`, got {entry.changelog[:40]!r}")
@@ -188,7 +193,7 @@ class Catalog:
     refused: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def lineage(self, view: CatalogView | CatalogFeed) -> str:
-        """What positions of this view start with."""
+        """The beginning of this view's positions."""
         return lineage(self.app, view.name, view.topic_id)
 
     def encode(self) -> bytes:
@@ -199,9 +204,9 @@ class Catalog:
 
     @classmethod
     def decode(cls, data: bytes, before: Catalog | None = None) -> Catalog:
-        """The catalog in a record value; raises NewerFormat for one of a newer format, CatalogError for what is none.
+        """The catalog in a record value. Raises NewerFormat for a newer format, CatalogError for anything else.
 
-        An entry that can't be read is the one of the catalog `before`, or left out; the others are as they stand.
+        An entry that can't be read is taken from the catalog `before`, or left out; the others stay as they are.
         """
         try:
             found = read_object(data)
@@ -214,7 +219,7 @@ class Catalog:
             raise CatalogError(f"expected a catalog of format {FORMAT}, got {str(written)[:40]}")
         refused: dict[str, str] = {}
         held = before or cls("", {})
-        # Each changelog is one view's, or one feed's: another would take its rows away.
+        # Each changelog belongs to one view or feed: another would take its rows away.
         taken: dict[str, str] = {}
         views = _entries(found, "views", CatalogView.decode, held.views, refused, taken)
         feeds = _entries(found, "feeds", CatalogFeed.decode, held.feeds, refused, taken)
@@ -253,22 +258,22 @@ def _entries(
 
 
 def _takes(entry: CatalogView | CatalogFeed | CatalogTopic, taken: dict[str, str]) -> bool:
-    """Whether no other entry has the same changelog; from now on it is this one's."""
+    """Whether no other entry has the same changelog. From now on it belongs to this one."""
     return isinstance(entry, CatalogTopic) or taken.setdefault(entry.changelog, entry.name) == entry.name
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a view's pipeline has come, up to the end of its last batch; totals are those of the generation.
+    """How far a view's pipeline has come, up to the end of its last batch. Totals are those of the generation.
 
     `mode` is catching-up, live, micro-batch or failed. `offsets` maps topic → partition → the offset that comes next.
     `lost` counts records that retention took away before they were read, `unseen` batches that ended while nobody
-    watched: what they skipped is not among the totals. `topic_id` is the Kafka id of a topic that is searched for dead
-    letters. `base` is what is added to versions: it rises when a replay may bring fewer records than were served.
-    `gap` is the batch that must have ended before records that retention removed are behind it.
-    `as_of` is a time, in ms since 1970: whatever was written before it has been read. `degraded` are the reasons for
-    which some rows may be stale, a sentence each. `state` is how large the state was when the last batch ended: what it
-    is for (`rows` or `dedupe`) → bytes on `disk` and in `memory`.
+    watched: what they skipped is not in the totals. `topic_id` is the Kafka id of a topic that is searched for dead
+    letters. `base` is added to versions: it rises if a replay may bring fewer records than were served.
+    `gap` is the batch that must end before records that retention removed are behind it.
+    `as_of` is a time, in ms since 1970: everything written before it has been read. `degraded` are the reasons for
+    which some rows may be stale, a sentence each. `state` is how large the state was when the last batch ended: its
+    use (`rows` or `dedupe`) → bytes on `disk` and in `memory`.
     """
 
     view: str
@@ -298,9 +303,9 @@ class Progress:
 
     @classmethod
     def decode(cls, data: bytes) -> Progress:
-        """The progress in a record value; raises CatalogError for what is none.
+        """The progress in a record value. Raises CatalogError for anything else.
 
-        What a newer pipeline has added to it is passed over.
+        Ignores what a newer pipeline has added.
         """
         known = {field.name for field in fields(cls)}
         try:

@@ -5,7 +5,8 @@
            or null: the stream has ended
 
 Each record holds the whole stream as it is after the command, so the newest one per key is enough: the topic is
-compacted, and who reads it from the start knows every stream. One whose keys were changed has `changes`, too.
+compacted, and a process that reads it from the start knows every stream. If its keys were changed, a stream also has
+`changes`.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from tailrace.contracts.typed import check
 
 FORMAT = 1
 COMMANDS = ("open", "begin", "add", "remove", "refresh")
-# What a whole view is, as a query.
+# A whole view, as a query.
 EVERY_ROW = "true"
-# How long a stream that nobody uses is kept where its client does not say, in seconds.
+# How long a stream that nobody uses is kept by default, in seconds.
 TTL = 60
-# A stream that is kept for longer than a year, or beyond the year 9999, is none.
+# A stream with a ttl of more than a year, or that ends after the year 9999, is not valid.
 _LONGEST_TTL = 366 * 86_400
 _LAST = 253_402_300_799_999
 
 
 @dataclass(frozen=True)
 class Stream:
-    """What one client follows: some keys, a query, or a whole view where both are None.
+    """What one client follows: some keys, a query, or a whole view if both are None.
 
     `begun` says that its client has asked for the snapshot. `expires` is when it ends unless it is refreshed, in ms
-    since 1970; `ttl` for how many seconds a refresh is good. `changes` are those of its keys since it was opened.
+    since 1970; `ttl` is how many seconds a refresh is good for. `changes` are those of its keys since it was opened.
     """
 
     id: str
@@ -47,7 +48,7 @@ class Stream:
 
     @property
     def query(self) -> str | None:
-        """The text of the query that materializers evaluate for it; None where it is about keys alone."""
+        """The text of the query that materializers evaluate for it; None if it follows only keys."""
         if self.where is not None:
             return self.where
         return EVERY_ROW if self.keys is None else None
@@ -70,11 +71,11 @@ class Command:
 
 
 class NotACommand(ValueError):
-    """The record lacks what every command has; the text says what."""
+    """The record lacks something that every command has. The text says what."""
 
 
 def decode_command(key: str, value: bytes) -> Command:
-    """The command in a record; what a newer gateway has added to it is passed over."""
+    """The command in a record. Ignores what a newer gateway has added."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):
@@ -83,7 +84,7 @@ def decode_command(key: str, value: bytes) -> Command:
         got = found.get("format") if isinstance(found, dict) else found
         raise NotACommand(f"expected a command of format {FORMAT}, got {str(got)[:40]}: update this process")
     command, held = found.get("command"), found.get("stream")
-    # One that is not known here leaves a stream like any other.
+    # An unknown command leaves a stream like any other.
     if not isinstance(command, str):
         raise NotACommand(f"expected `command` as one of {', '.join(COMMANDS)}, got {str(command)[:40]}")
     if not isinstance(held, dict):

@@ -3,8 +3,8 @@
     key      the client as UTF-8 text; several columns as a JSON array
     value    the event as compact JSON
     headers  g, v and t as for a view; p, the partition of the source topic that the event comes from;
-             s, which source topic: another one where it was deleted and made anew;
-             o, where the event is longer than the topic takes, and the value null therefore: its bytes and the key's
+             s, the source topic: another one if it was deleted and made anew;
+             o, if the event is longer than the topic takes, so that the value is null: its bytes and the key's
 
 The version is the event's offset in that partition plus one: with p and s it says which source record it was.
 """
@@ -34,7 +34,7 @@ class Event:
 
     @property
     def identity(self) -> bytes:
-        """What tells it from every other event, also from those that a transform has made of the same record."""
+        """What tells it from every other event, including those that a transform has made of the same record."""
         return identity(self.client, self.value, self.source, self.version)
 
     def headers(self) -> list[tuple[str, bytes]]:
@@ -53,7 +53,7 @@ def identity(client: bytes, value: bytes, source: bytes, version: int) -> bytes:
 def decode_event(
     key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]] | None, offset: int
 ) -> Event:
-    """The event that a Kafka record holds; raises NotAChange for a record of another kind."""
+    """The event that a Kafka record holds. Raises NotAChange for a record of another kind."""
     if key is None:
         raise NotAChange("expected the client as the record key, got a record without a key")
     found = dict(headers or ())

@@ -1,4 +1,4 @@
-"""Freshness: what materializers report of a view or feed, and what that tells readers. No I/O.
+"""Freshness: what materializers report of a view or feed, and what readers conclude from it. No I/O.
 
 A report is of one view and one materializer. It holds how long rows took, from the timestamp of a source record until
 the row was in the store, over the last minute: counts by length, so that the reports of several materializers add up.
@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-# A report that is older than this, in ms, says nothing of the present: whoever wrote it has ended, or hangs.
+# A report that is older than this, in ms, says nothing of the present: its materializer has ended, or hangs.
 SILENT = 30_000
-# By then it is removed.
+# After this time it is removed.
 FORGOTTEN = 600_000
-# From so many seconds on, a store that is behind its changelog is worth a word.
+# From so many seconds on, a store that is behind its changelog makes a view degraded.
 SLOW = 30.0
 
 _LONGEST = 2**40
@@ -25,7 +25,7 @@ _PARTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """How long rows took that came to the store in the last minute; half of them took `p50_ms` or less."""
+    """How long rows took that came to the store in the last minute. Half of them took `p50_ms` or less."""
 
     p50_ms: int
     max_ms: int
@@ -34,11 +34,11 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one materializer says of a view; `at` is when, in ms since 1970.
+    """What one materializer says of a view, at the time `at`, in ms since 1970.
 
     `counts` has the rows of the last minute by the class of their delay (see `delay_class`), `longest` is the longest
     delay in ms. `newest` is the highest source timestamp, in ms, that this materializer has stored of the generation;
-    None if it has stored nothing. `behind` is for how many seconds records of the changelog have waited for the store;
+    None if it has stored nothing. `behind` is how many seconds records of the changelog have waited for the store;
     None if that is not known.
     """
 
@@ -58,7 +58,7 @@ class Report:
 
     @classmethod
     def decode(cls, data: bytes) -> Report | None:
-        """The report in a value; None if it is none, such as one of another version."""
+        """The report in a value; None if it is not one, or one of another version."""
         try:
             found = json.loads(data)
             return cls(
@@ -80,7 +80,7 @@ class Freshness:
 
     `delay` is None if no row came in the last minute. `newest` is the highest source timestamp in the store, in ms, and
     `behind_seconds` how long records of the changelog have waited for the store, each None if it is not known.
-    `silent` is for how many seconds no materializer has reported; None if one does, or if none ever has.
+    `silent` is how many seconds ago the last materializer reported; None if one reports now, or if none ever has.
     `at` is when `newest` was true, in ms: the time of the newest report; None if no materializer reports.
     """
 
@@ -92,9 +92,9 @@ class Freshness:
 
 
 def freshness(reports: Iterable[Report], lineage: str, generation: int, now: int) -> Freshness:
-    """What reports of a view say at a time in ms; those of another changelog say nothing, of another build no `newest`.
+    """What reports say at a time in ms. Those of another changelog say nothing, those of another build no `newest`.
 
-    What an ended materializer has stored is stored: `newest` is taken from every report.
+    `newest` is taken from every report, because what an ended materializer has stored stays stored.
     """
     found = [one for one in reports if one.lineage == lineage]
     if not found:

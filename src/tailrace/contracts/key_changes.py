@@ -1,4 +1,4 @@
-"""Which keys were added to a stream and removed from it, so that a client that was away can be told.
+"""The keys that were added to a stream and removed from it, for clients that were away.
 
 Changes are numbered from 1. The position of a stream of keys says which one its client has heard of last.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Keys whose last change is remembered; who has missed more is sent everything.
+# How many keys' last changes are remembered; a client that has missed more gets everything.
 MOST = 1_000
 
 
 @dataclass(frozen=True)
 class KeyChanges:
-    """The number of the last change, and by key the number of the one that added it, and of the one that removed it.
+    """The number of the last change, and by key the numbers of the changes that last added and removed it.
 
-    A key may be in both: it was removed, and added again later. Of changes up to `forgotten` the keys are not known
+    A key may be in both, if it was removed, and added again later. The keys of changes up to `forgotten` are not known
     any more. The keys that a stream was opened with are in neither.
     """
 
@@ -26,7 +26,7 @@ class KeyChanges:
     removed: Mapping[str, int] = field(default_factory=dict)
 
     def then(self, before: Sequence[str], after: Sequence[str]) -> KeyChanges:
-        """These changes, and one more where other keys are followed after it than before."""
+        """These changes, and one more if other keys are followed after it than before."""
         came, left = set(after).difference(before), set(before).difference(after)
         if not came and not left:
             return self
@@ -40,9 +40,9 @@ class KeyChanges:
         return KeyChanges(number, forgotten, added, removed)
 
     def since(self, number: int) -> tuple[set[str], set[str]] | None:
-        """The keys that are new to who has heard of changes up to a number, and those that it may hold no longer.
+        """For a client that knows of changes up to a number: the keys that are new, and those that it must drop.
 
-        A key that is in both may be held as it was before it was removed. None where it is not known.
+        The client may hold a key in both as it was before its removal. None if the changes are not known any more.
         """
         if not self.forgotten <= number <= self.number:
             return None
@@ -51,7 +51,7 @@ class KeyChanges:
 
 
 def decode_changes(found: object) -> KeyChanges | None:
-    """Changes as a record has them; where it has none, there were none. None is what can't be read."""
+    """The changes in a record, which has none if there were none. None if they can't be read."""
     if found is None:
         return KeyChanges()
     if not isinstance(found, dict):

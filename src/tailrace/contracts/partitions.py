@@ -1,4 +1,4 @@
-"""Which changelog partition holds a key: Kafka's own rule, so that nobody has to ask."""
+"""Which changelog partition holds a key, by Kafka's own rule, so that nobody has to ask."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _TEXT = re.compile(
 
 @dataclass(frozen=True)
 class Position:
-    """Lineage, generation, and the last offset seen per changelog partition; of a stream, the change of its keys."""
+    """Lineage, generation, and the last offset seen per changelog partition; for a stream, the change of its keys."""
 
     lineage: str
     generation: int
@@ -46,7 +46,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position | None:
-        """The position that the text spells, or None where it spells none."""
+        """The position in the text, or None if there is none."""
         match = _TEXT.fullmatch(text)
         if match is None:
             return None

@@ -3,10 +3,10 @@
     key      the view key as UTF-8 text; several columns as a JSON array
     value    the row as compact JSON, or null: the key is gone
     headers  g generation, v version, t source timestamp in ms, each as decimal text;
-             x, where the row expires: when, in ms since 1970;
-             p and s, where it is an event of a feed: see `event`;
-             o, where the row is longer than the topic takes, and the value null therefore: its bytes and the key's;
-             a, where a materializer has added the record and not the pipeline: 1
+             x, if the row expires: when, in ms since 1970;
+             p and s, if it is an event of a feed: see `event`;
+             o, if the row is longer than the topic takes, so that the value is null: its bytes and the key's;
+             a, if a materializer has added the record and not the pipeline: 1
 
 The value is never parsed on its way to the client: it is carried as bytes.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# A row that expires makes room for one of the next version, which has to be a number, too.
+# The tombstone of a row that expires has the next version, which has to be a number, too.
 MAX_NUMBER = 2**63 - 2
 
 
@@ -56,13 +56,13 @@ class Change:
 
 
 class NotAChange(ValueError):
-    """The record lacks what every changelog record has; the text says what."""
+    """The record lacks something that every changelog record has. The text says what."""
 
 
 def decode_change(
     key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]] | None, offset: int
 ) -> Change:
-    """The change that a Kafka record holds; raises NotAChange for a record of another kind."""
+    """The change that a Kafka record holds. Raises NotAChange for a record of another kind."""
     if key is None:
         raise NotAChange("expected the view key as the record key, got a record without a key")
     found = dict(headers or ())
@@ -80,7 +80,7 @@ def decode_change(
 
 
 def too_long(size: int) -> str:
-    """What is said of a row or event that is longer than its changelog takes."""
+    """The message about a row or event that is longer than its changelog takes."""
     return (
         f"expected a row that the changelog takes, got one of {size} bytes with its key: it is left out. "
         "Have the view make shorter rows, or raise max.message.bytes of the changelog"
@@ -88,7 +88,7 @@ def too_long(size: int) -> str:
 
 
 def number(headers: dict[str, bytes | None], name: str) -> int:
-    """The number that a header spells; raises NotAChange where it spells none."""
+    """The number in a header. Raises NotAChange if there is none."""
     text = headers.get(name)
     if text is None:
         raise NotAChange(f"expected the header {name!r} as decimal text, got a record without it")

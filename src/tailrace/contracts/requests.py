@@ -3,7 +3,7 @@
     key      request/<view>
     value    {"after": 3, "starts": {"ratings": {"0": 17}}, "why": "…"}
 
-A request is for the generation after the one it names: a pipeline that has built it passes the request over.
+A request is for the generation after the one it names. A pipeline that has built that one ignores the request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tailrace.contracts.typed import check, read_object
 log = logging.getLogger(__name__)
 
 REQUEST_RECORDS = "request/"
-# What Spark takes for the earliest offset that there is.
+# In Spark this means the earliest offset that there is.
 _EARLIEST = -2
 
 
@@ -36,7 +36,7 @@ class Request:
 
 
 def request_for(view: str, records: Mapping[str, bytes]) -> Request | None:
-    """What was asked for a view, out of the records of the catalog topic; what is no request is passed over."""
+    """The request for a view among the records of the catalog topic. Ignores a record that is not a request."""
     data = records.get(REQUEST_RECORDS + view)
     if data is None:
         return None

@@ -1,4 +1,4 @@
-"""Whether what was decoded is of the types that its dataclass declares: others may have written anything."""
+"""Checks decoded values against the types that their dataclass declares, because others may have written anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_NUMBER = 2**63 - 1
 
 
 def read_object(data: bytes | str) -> dict[str, Any]:
-    """The JSON object in a value; raises ValueError for anything else, however deep it is."""
+    """The JSON object in a value. Raises ValueError for anything else, however deep it is."""
     try:
         found = json.loads(data)
     except RecursionError:
@@ -28,7 +28,7 @@ def read_object(data: bytes | str) -> dict[str, Any]:
 
 
 def check(held: object) -> None:
-    """Raise ValueError at the first field of a dataclass that is not of its type; what it holds is looked at, too."""
+    """Raise ValueError at the first field of a dataclass that is not of its type, also within its values."""
     kind: Any = type(held)
     for name, hint in _hints(kind).items():
         value = getattr(held, name)
@@ -37,7 +37,7 @@ def check(held: object) -> None:
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Whether a value is of a type as annotations spell it."""
+    """Whether a value is of an annotated type."""
     if hint is object or hint is Any:
         return True
     if hint is int:
@@ -66,7 +66,7 @@ def fits(value: object, hint: Any) -> bool:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be written: JSON may spell halves of characters."""
+    """Whether a text can be written as UTF-8: JSON may spell halves of characters."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -30,8 +30,8 @@ from tailrace.declarations.views import (
 class App:
     """Collects the declarations of one module.
 
-    Declaring does no I/O and never raises for what is declared: mistakes are found all at once by
-    `tailrace check`, and again before the pipeline starts.
+    Declaring does no I/O and never raises for a mistake: `tailrace check` finds all mistakes at once, and the pipeline
+    checks again before it starts.
     """
 
     def __init__(self, name: str) -> None:
@@ -58,7 +58,7 @@ class App:
 
     @property
     def outputs(self) -> tuple[View | Feed, ...]:
-        """All that the pipeline writes."""
+        """Everything that the pipeline writes: views, then feeds."""
         return (*self._views, *self._feeds)
 
     def topic(
@@ -81,10 +81,10 @@ class App:
             single field.
         key_format: how the record key is written, for the column `_key`; the same formats.
         schema: with `format="avro"`, instead of `value`: the Avro schema as JSON text, or the path of an .avsc file,
-            from the module's directory; the file is read when the app is checked or run, not when it is declared.
+            from the module's directory. The file is read when the app is checked or run, not when it is declared.
         key_schema: the same for the key with `key_format="avro"`; DDL text with `key_format="json"`.
-        registry: Avro values and keys are in the wire format of a schema registry, which is asked for their schemas.
-        expect: a SQL condition that every record must meet; others go to the dead letters as `broken-rule`.
+        registry: Avro values and keys are in the wire format of a schema registry, which has their schemas.
+        expect: a SQL condition that every record must meet; others become dead letters, as `broken-rule`.
         accept: whether clients of the gateway may write events to it: `POST /topics/{topic}/events`.
         """
         topic = _topic(name, value, format, key_format, schema, key_schema, registry, expect, accept)
@@ -108,7 +108,7 @@ class App:
         """Declare a Kafka topic that is read as the latest value per record key; a null value deletes the key.
 
         key: the name of the column that the record key becomes; with a key of several fields (`key_format` `"json"` or
-            `"avro"`), the fields. A field of the value with the same name gives way to it.
+            `"avro"`), the fields. It replaces a field of the value with the same name.
         The other arguments are those of `topic`.
         """
         topic = _topic(name, value, format, key_format, schema, key_schema, registry, expect, accept)
@@ -133,18 +133,18 @@ class App:
         mode: str = REAL_TIME,
         to: str | None = None,
     ) -> View:
-        """Declare a view that aggregates the events of a topic, in windows of time where `window` is given.
+        """Declare a view that aggregates the events of a topic, in windows of time if `window` is given.
 
         key: the column, or columns, that a row is found by. With a window, its start is the last part of the key.
         columns: name → Spark SQL aggregate, such as `{"rating": "avg(rating)", "ratings": "count(*)"}`; or a function
             that gives name → PySpark column.
-        window: the length of a window, such as `"1 hour"`; slide: how far apart windows start, where they overlap.
-        at: the timestamp column that says when an event was; late: how much later than the newest it may come;
-            ahead: how much later than the timestamp of its record it may say that it was.
-        keep: how long a row stays after the end of its window; for ever where not given.
+        window: the length of a window, such as `"1 hour"`; slide: how far apart windows start, if they overlap.
+        at: the timestamp column of an event; late: how much older than the newest event it may be;
+            ahead: how much later than the timestamp of its record it may be.
+        keep: how long a row stays after the end of its window; for ever by default.
         transform: a function from a data frame of events to one, without state, such as an `explode`.
         mode: `"real-time"`, or `"micro-batch"`.
-        to: the changelog topic; the view's own name where it is not given.
+        to: the changelog topic; by default it has the view's name.
         """
         windowed = Window(window, slide, at, late, keep, ahead) if window is not None else None
         return self._add(
@@ -175,8 +175,8 @@ class App:
     ) -> View:
         """Declare a view of the latest event per key of a topic, or of the rows of a table or another view.
 
-        key: the column, or columns, that a row is found by; that of the table or view where there is one.
-        columns: name → Spark SQL over one event; all columns of the source where not given.
+        key: the column, or columns, that a row is found by; by default that of the table or view.
+        columns: name → Spark SQL over one event; by default all columns of the source.
         The other arguments are those of `view`.
         """
         found = as_source(source)
@@ -207,8 +207,9 @@ class App:
         """Declare a view that joins the rows that two or more tables or views have under the same key.
 
         tables: what is joined, each with the name that it has in `columns`.
-        how: `"inner"`: a row where all have the key; `"left"`: where the first has it; `"outer"`: where any has it.
-        columns: name → Spark SQL, such as `{"title": "movie.title"}`; all columns of all where not given.
+        how: there is a row if all have the key (`"inner"`), if the first has it (`"left"`), or if any has it
+            (`"outer"`).
+        columns: name → Spark SQL, such as `{"title": "movie.title"}`; by default all columns of all.
         The other arguments are those of `view`.
         """
         found = tuple((alias, as_source(table)) for alias, table in tables.items())
@@ -244,10 +245,11 @@ class App:
         """Declare a feed: every event of a topic, in order, for the client that it is for.
 
         key: the column, or columns, that say which client; such as `"client_id"`.
-        columns: name → Spark SQL over one event; all columns of the topic where not given.
-        hold: how long a feed is kept after its last listener has left.
-        retain: `"listening"`: events are kept only while someone listens; `"always"`: for clients that come later, too.
-        length, age: how many events are kept for one client at most, and for how long.
+        columns: name → Spark SQL over one event; by default all columns of the topic.
+        hold: how long a client's events are kept after it has left.
+        retain: `"listening"`: events are kept only for clients that listen; `"always"`: also for clients that come
+            later.
+        length, age: how many events are kept for one client at most, and for how long at least.
         The other arguments are those of `view`.
         """
         feed = Feed(

@@ -24,7 +24,7 @@ EXPECTED = 'a duration such as "30 seconds", "10 minutes", "1 hour" or "7 days"'
 
 
 def seconds(text: str) -> float:
-    """The seconds that a duration spells; raises ValueError for another text."""
+    """The seconds in a duration. Raises ValueError for any other text."""
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ValueError(text)

@@ -12,7 +12,7 @@ from tailrace.errors import LoadingError
 
 
 def load_app(reference: str) -> App:
-    """Import the module and return its App; the current directory is searched first, as with `python -m`."""
+    """Import the module and return its App. Searches the current directory first, like `python -m`."""
     module_name, colon, attribute = reference.partition(":")
     if not module_name or not colon or not attribute:
         raise LoadingError(f"expected MODULE:APP such as movies:app, got {reference!r}")
@@ -45,7 +45,7 @@ def load_app(reference: str) -> App:
 
 
 def app_name(reference: str) -> str:
-    """The name of an app that is given as such (`movies`) or as "module:app"."""
+    """The name of an app, from the name itself (`movies`) or from "module:app"."""
     return load_app(reference).name if ":" in reference else reference
 
 

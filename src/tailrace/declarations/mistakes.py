@@ -15,7 +15,7 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake, told so that the reader can mend it."""
+    """One mistake, with all that the reader needs to fix it."""
 
     place: Place
     subject: str
@@ -28,7 +28,7 @@ class Mistake:
 
 
 def of_name(place: Place, what: str, name: str) -> Iterator[Mistake]:
-    """Of a name that Kafka, Redis and URLs take as it is."""
+    """Mistakes in a name, which Kafka, Redis and URLs must take unchanged."""
     if not _NAME.fullmatch(name):
         yield Mistake(
             place,
@@ -40,7 +40,7 @@ def of_name(place: Place, what: str, name: str) -> Iterator[Mistake]:
 
 
 def of_column_name(place: Place, subject: str, name: str) -> Iterator[Mistake]:
-    """Of a column that a user names."""
+    """Mistakes in the name of a column."""
     if not _COLUMN.fullmatch(name):
         yield Mistake(place, subject, "a column name of letters, digits and _", repr(name), "Rename the column.")
     elif name.startswith("_"):
@@ -54,7 +54,7 @@ def of_column_name(place: Place, subject: str, name: str) -> Iterator[Mistake]:
 
 
 def of_duration(place: Place, subject: str, name: str, text: str | None, *, zero: bool = False) -> Iterator[Mistake]:
-    """Of a duration; `zero` says that none at all is one, too."""
+    """Mistakes in a duration. `zero` allows a duration of zero."""
     if text is None:
         return
     try:

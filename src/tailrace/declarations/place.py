@@ -1,4 +1,4 @@
-"""Where in the user's module a declaration stands."""
+"""The place of a declaration in the user's module."""
 
 from __future__ import annotations
 

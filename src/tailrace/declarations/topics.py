@@ -10,7 +10,7 @@ from tailrace.declarations.place import Place, calling_place
 
 @dataclass(frozen=True)
 class Where:
-    """A step: only events for which the SQL condition holds go on; a row of a table that does not meet it is gone."""
+    """A step: keeps the events for which the SQL condition holds. A row of a table that does not meet it is gone."""
 
     condition: str
     place: Place
@@ -18,7 +18,7 @@ class Where:
 
 @dataclass(frozen=True)
 class WithColumns:
-    """A step: columns (name, SQL expression) that are added, or take the place of those of the same name.
+    """A step: adds columns (name, SQL expression), or replaces those of the same name.
 
     All of them are computed from the columns before the step.
     """
@@ -29,10 +29,10 @@ class WithColumns:
 
 @dataclass(frozen=True)
 class Dedupe:
-    """A step: of the events that have the same values in the columns `by`, or in a header, only the first goes on.
+    """A step: of the events with the same values in the columns `by`, or in a header, only the first continues.
 
-    An event that lacks one of them is like no other and goes on. Without both, topic, partition and offset tell an
-    event from others. `within` limits for how long an event is remembered.
+    An event that lacks one of them is like no other and continues. Without both, topic, partition and offset identify
+    an event. `within` limits how long an event is remembered.
     """
 
     by: tuple[str, ...]
@@ -42,7 +42,7 @@ class Dedupe:
 
     @property
     def remembers(self) -> bool:
-        """Whether there is something to remember: Spark takes each offset into a view's state once by itself."""
+        """Whether there is anything to remember: Spark itself takes each offset into a view's state only once."""
         return bool(self.by) or self.header is not None
 
 
@@ -72,7 +72,7 @@ class Topic:
     accept: bool = False
 
     def where(self, condition: str) -> Topic:
-        """The same topic, seen only where the SQL condition holds."""
+        """The same topic, with only the events for which the SQL condition holds."""
         return self._then(Where(condition, calling_place()))
 
     def with_columns(self, **columns: str) -> Topic:
@@ -85,9 +85,9 @@ class Topic:
     def dedupe(self, by: str | Sequence[str] = (), *, header: str | None = None, within: str | None = None) -> Topic:
         """The same topic without repeated events: the first with a message id counts.
 
-        by: the column, or columns, that hold the id; header: the header that does. Without both, an event is told by
-        topic, partition and offset.
-        within: for how long an id is remembered, such as `"1 hour"`, by the timestamps of the records; records that are
+        by: the column, or columns, that hold the id; header: the header that holds it. Without both, topic, partition
+            and offset identify an event.
+        within: how long an id is remembered, such as `"1 hour"`, by the timestamps of the records. Records that are
             older than the newest by more are dropped and counted as `late`. Without it every id is kept in the state of
             each view over the topic, for as long as the view lives.
         """
@@ -119,7 +119,7 @@ class Table:
         return self.records.place
 
     def where(self, condition: str) -> Table:
-        """The same table without the rows for which the SQL condition does not hold: for who reads it they are gone."""
+        """The same table without the rows for which the SQL condition does not hold: for readers these are gone."""
         return replace(self, records=self.records.where(condition))
 
     def with_columns(self, **columns: str) -> Table:

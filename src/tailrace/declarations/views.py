@@ -26,17 +26,17 @@ REAL_TIME = "real-time"
 MICRO_BATCH = "micro-batch"
 
 
-# As much as Kafka's brokers let the timestamp of a record be ahead of their clock.
+# As far as Kafka's brokers let the timestamp of a record be ahead of their clock.
 AHEAD = "1 hour"
 
 
 @dataclass(frozen=True)
 class Window:
-    """Stretches of time that events are counted in, by the column `at`.
+    """Stretches of time in which events are counted, by the column `at`.
 
-    `slide` is how far apart windows start, the size where they do not overlap; `late` how much later than the newest
-    event one may come; `ahead` how much later than its record an event may say that it was; `keep` how long a row stays
-    after its window has ended, for ever where not given.
+    `slide` is how far apart windows start; if they do not overlap, it is their size. `late` is how much older than the
+    newest event an event may be, and `ahead` how much later than its record. `keep` is how long a row stays after its
+    window has ended, for ever by default.
     """
 
     size: str
@@ -70,7 +70,7 @@ class Changelog:
         return self.view.row_key
 
     def where(self, condition: str) -> Changelog:
-        """The rows of the view for which the SQL condition holds; others are gone for who reads it."""
+        """The rows of the view for which the SQL condition holds; for readers the others are gone."""
         return replace(self, steps=(*self.steps, Where(condition, calling_place())))
 
     def with_columns(self, **columns: str) -> Changelog:
@@ -104,7 +104,7 @@ class View:
 
     @property
     def source(self) -> Source:
-        """What the view is computed from, where that is one thing."""
+        """The source of a view that has only one."""
         return self.sources[0][1]
 
     @property
@@ -127,10 +127,10 @@ WINDOW_END = "window_end"
 
 @dataclass(frozen=True)
 class Feed:
-    """Every event of a key, in order, for whoever listens.
+    """Every event of a key, in order, for clients that listen.
 
-    `hold` is how long a feed is kept after its last listener has left; `retain` is `listening` or `always`. `length`
-    and `age` are how many events are kept for a client at most, and for how long.
+    `hold` is how long a client's events are kept after it has left; `retain` is `listening` or `always`. `length` and
+    `age` are how many events are kept for a client at most, and for how long at least.
     """
 
     name: str
@@ -158,5 +158,5 @@ class Feed:
 
 
 def as_source(given: Any) -> Any:
-    """A view that is named as a source is read as a table."""
+    """A source; a view as a source is read as a table."""
     return Changelog(given) if isinstance(given, View) else given

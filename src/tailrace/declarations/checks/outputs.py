@@ -26,7 +26,7 @@ _RETAIN = ("listening", "always")
 
 
 def of_outputs(app: App) -> Iterator[Mistake]:
-    """Of what is declared with app.view, app.latest, app.join and app.feed."""
+    """Mistakes in declarations with app.view, app.latest, app.join and app.feed."""
     names: dict[str, View | Feed] = {}
     changelogs: dict[str, View | Feed] = {}
     read = {source.name for source in app.topics}
@@ -111,7 +111,7 @@ def _of_view(view: View, subject: str) -> Iterator[Mistake]:
 
 
 def _seconds(text: str) -> float:
-    """The seconds of a duration; 0 for a text that is told as a mistake of its own."""
+    """The seconds of a duration; 0 for a text that is reported as a mistake of its own."""
     try:
         return durations.seconds(text)
     except (ValueError, TypeError):

@@ -16,7 +16,7 @@ FORMATS = ("json", "avro", *PLAIN_FORMATS)
 
 
 def of_sources(app: App) -> Iterator[Mistake]:
-    """Of what is declared with app.topic and app.table, and of the steps that views and feeds see it through."""
+    """Mistakes in declarations with app.topic and app.table, and in the steps between them and views and feeds."""
     seen: dict[str, Topic | Table] = {}
     for source in app.topics:
         topic, subject = records(source), subject_of(source)
@@ -47,7 +47,7 @@ def steps_of(source: Source) -> tuple[Step, ...]:
 
 
 def subject_of(source: Source) -> str:
-    """What a message about a source names."""
+    """The subject of a message about a source."""
     if isinstance(source, Changelog):
         return f"view {source.view.name!r}"
     return f"{'table' if isinstance(source, Table) else 'topic'} {source.name!r}"
@@ -104,7 +104,7 @@ def _of_table(table: Table, subject: str) -> Iterator[Mistake]:
 
 
 def _of_steps(app: App) -> Iterator[Mistake]:
-    """Of the columns that steps add; a step that several views share is told once."""
+    """Mistakes in the columns that steps add. A step that several views share is reported once."""
     used = [source for output in app.outputs for _, source in output.sources if _is_source(source)]
     told: set[tuple[str, Step]] = set()
     for source in used:
