@@ -1,4 +1,4 @@
-"""Avro binary: values of a schema as bytes, with the header of the Confluent wire format where a registry has it."""
+"""Avro binary: values of a schema as bytes, with the header of the Confluent wire format if a registry has it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from tailrace.avro.schema import Unwritable, read
 
-# What the bytes depend on. Without logical types and defaults, what is written is what was given.
+# The parts of a schema that the bytes depend on. Without logical types and defaults, values are written as given.
 _KEPT = ("type", "name", "namespace", "items", "values", "symbols", "size", "fields")
 
 
 class Encoding:
-    """How values of a schema are written; raises Unwritable where they can't be.
+    """How values of a schema are written. Raises Unwritable if they can't be.
 
-    `id` is that of the schema in its registry; without one, nothing stands before the value.
+    `id` is that of the schema in its registry; without one, nothing comes before the value.
     """
 
     def __init__(self, schema: str, id: int | None = None) -> None:
@@ -32,7 +32,7 @@ class Encoding:
             raise Unwritable(f"it is not an Avro schema: {' '.join(str(error).split())[:200]}") from None
 
     def encode(self, datum: Any) -> bytes:
-        """The bytes of a value; one of a union stands in a pair, behind the name of its branch."""
+        """The bytes of a value. A value of a union comes as a pair with the name of its branch."""
         output = BytesIO()
         output.write(self._header)
         schemaless_writer(output, self._parsed, datum)

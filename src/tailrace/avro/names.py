@@ -1,4 +1,4 @@
-"""Names in Avro schemas: what a name means where it stands, which named types a schema holds, and inlining them."""
+"""Names in Avro schemas: what a name means in its place, which named types a schema holds, and inlining them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def full_name(definition: Definition, enclosing: str) -> str:
 
 
 def namespace_of(name: str) -> str:
-    """The namespace of a full name; empty where it has none."""
+    """The namespace of a full name; empty if it has none."""
     return name.rpartition(".")[0]
 
 
 def meant(name: str, namespace: str, known: Container[str]) -> str | None:
-    """The known full name that a name stands for inside a namespace."""
+    """The known full name that a name means inside a namespace."""
     candidates = (name,) if "." in name or not namespace else (f"{namespace}.{name}", name)
     return next((candidate for candidate in candidates if candidate in known), None)
 
@@ -46,7 +46,7 @@ def definitions(schema: Any, namespace: str = "") -> Iterator[tuple[str, Definit
 
 
 def inlined(schema: Any, referenced: Mapping[str, Definition]) -> Any:
-    """The schema with each referenced type defined where it is used first, and named from there on."""
+    """The schema, with each referenced type defined at its first use, and named from there on."""
     return _Inlining(referenced).walk(schema, "")
 
 

@@ -1,6 +1,6 @@
 """The schema registry: Avro schemas by subject and by id, over the Confluent API.
 
-Nothing is retried here: whoever asks starts again with backoff. No text holds the user or the password of the URL.
+Nothing is retried here: callers start again with backoff. No error or log holds the user or password of the URL.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _PASSING = frozenset({408, 429, 500, 502, 503, 504})
 class Registry:
     """A registry by its URL, such as `http://user:password@localhost:8081`.
 
-    Raises RegistryError where the URL can't be used. Each method raises Unreachable where no answer comes in time,
-    RegistryError where the registry refuses, and SchemaRefused where a schema is no Avro or lacks what it refers to.
+    Raises RegistryError if the URL can't be used. Each method raises Unreachable if no answer comes in time,
+    RegistryError if the registry refuses, and SchemaRefused if a schema is no Avro or lacks a type that it refers to.
     """
 
     def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
@@ -58,14 +58,14 @@ class Registry:
         self.address = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
 
     def latest(self, subject: str) -> tuple[int, str]:
-        """The id and the text of the newest schema of a subject; RegistryError where there is no such subject."""
+        """The id and the text of the newest schema of a subject. Raises RegistryError if there is no such subject."""
         answer = self._object(f"subjects/{quote(subject, safe='')}/versions/latest")
         if answer is None:
             raise self._no_subject(subject)
         return self._id(answer), self._text(answer, f"the newest schema of {subject!r}")
 
     def versions(self, subject: str) -> dict[int, str]:
-        """All schemas of a subject by id; one that can't be used is told in the log and left out."""
+        """All schemas of a subject by id. A schema that can't be used is logged and left out."""
         listed = self._ask(f"subjects/{quote(subject, safe='')}/versions")
         if listed is None:
             raise self._no_subject(subject)
@@ -83,7 +83,7 @@ class Registry:
         return found
 
     def by_id(self, id: int) -> str | None:
-        """The schema of an id; None where the registry has none."""
+        """The schema of an id; None if the registry has none."""
         answer = self._object(f"schemas/ids/{id}")
         return None if answer is None else self._text(answer, f"the schema of id {id}")
 
@@ -161,10 +161,10 @@ class Registry:
         raise self._strange("an answer of another shape")
 
     def _ask(self, path: str) -> Any:
-        """The answer to a request; None where the registry says that it has no such thing."""
+        """The answer to a request; None if the registry says that it has no such thing."""
         request = urllib.request.Request(f"{self.address}/{path}", headers={"Accept": _ACCEPT})
         if self._authorization is not None:
-            # Not sent on to where the registry may redirect.
+            # Not sent on to an address that the registry redirects to.
             request.add_unredirected_header("Authorization", self._authorization)
         try:
             with cast(http.client.HTTPResponse, urllib.request.urlopen(request, timeout=self._timeout)) as response:

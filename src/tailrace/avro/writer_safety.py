@@ -1,4 +1,4 @@
-"""Which writer schemas Spark can be given: with some of them a few bytes end the JVM, or keep it busy for ever."""
+"""Which writer schemas are safe for Spark: with others a few bytes end the JVM, or keep it busy for ever."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class _Unusable(Exception):
 
 
 def unusable(schema: str) -> str | None:
-    """Why records written with this Avro schema can't be read; None where they can.
+    """Why records written with this Avro schema can't be read; None if they can.
 
-    A value of a recursive type may be as deep as it is long, and Avro reads it on the stack, even where the reader
-    leaves it out: the overflow ends the JVM. And an array that is left out is skipped item by item, as many as it
-    says: where items take no bytes, nothing bounds them.
+    A value of a recursive type may be as deep as it is long, and Avro reads it on the stack, even if the reader leaves
+    it out: the overflow ends the JVM. And an array that is left out is skipped item by item, as many as it says. If
+    items take no bytes, nothing bounds them.
     """
     try:
         _Walk().takes_bytes(json.loads(schema), "")
@@ -31,7 +31,7 @@ def unusable(schema: str) -> str | None:
 
 
 class _Walk:
-    """Visits a schema depth first, and knows of each named type whether its values take at least one byte."""
+    """Visits a schema depth first, and knows for each named type whether its values take at least one byte."""
 
     def __init__(self) -> None:
         self._open: set[str] = set()

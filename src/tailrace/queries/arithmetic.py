@@ -1,7 +1,7 @@
-"""Numbers as SQL computes with them: null for what has no result, exact for whole and decimal numbers.
+"""Arithmetic of SQL: exact for whole and decimal numbers, null if there is no result.
 
-An integer is one of 64 bits: beyond them there is no result. Decimals keep 38 digits. A double among the operands makes
-a double of the others, and `/` of integers is one, as in Spark.
+An integer has 64 bits: beyond them there is no result. Decimals keep 38 digits. If one operand is a double, the other
+becomes one, and `/` of integers gives a double, as in Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def result_kind(symbol: str, left: Kind, right: Kind) -> Kind:
-    """What two kinds of numbers give."""
+    """The kind of the result, from the kinds of two numbers."""
     if Kind.DOUBLE in (left, right):
         return Kind.DOUBLE
     if Kind.DECIMAL in (left, right):
@@ -42,7 +42,7 @@ def result_kind(symbol: str, left: Kind, right: Kind) -> Kind:
 
 
 def operation(symbol: str, kind: Kind) -> Operation:
-    """What computes a result of a kind; the operands are numbers of any kind."""
+    """A function that computes a result of this kind from numbers of any kind."""
     if kind is Kind.INTEGER:
         return _within(_INTEGERS[symbol])
     if kind is Kind.DECIMAL:
@@ -51,7 +51,7 @@ def operation(symbol: str, kind: Kind) -> Operation:
 
 
 def to_double(number: Number) -> float | None:
-    """The nearest double; None for a number beyond them."""
+    """The nearest double; None if the number is beyond all doubles."""
     try:
         return float(number)
     except OverflowError:
@@ -59,17 +59,17 @@ def to_double(number: Number) -> float | None:
 
 
 def comparable(value: Scalar, kind: Kind, beside: Kind) -> Scalar:
-    """A literal as it is compared with values of a kind: a decimal beside a double is one, as in Spark."""
+    """A literal, ready to be compared with values of a kind: next to a double, a decimal becomes one, as in Spark."""
     return to_double(value) if isinstance(value, Decimal) and kind is Kind.DECIMAL and beside is Kind.DOUBLE else value
 
 
 def shortest(value: Decimal) -> Decimal:
-    """Without zeros at the end; zero has no sign, as it has none when it is read again."""
+    """A number without zeros at the end. Zero loses its sign, because reading it again loses the sign, too."""
     return _DECIMALS.plus(value).normalize(_DECIMALS)
 
 
 def negative(value: Number) -> Number:
-    """The same with the other sign. Python's own minus keeps 28 digits of a decimal."""
+    """The number with the other sign. Python's own minus keeps only 28 digits of a decimal."""
     return _DECIMALS.minus(value) if isinstance(value, Decimal) else -value
 
 
@@ -82,7 +82,7 @@ def _within(compute: Callable[[int, int], int | None]) -> Operation:
 
 
 def _remainder(a: int, b: int) -> int | None:
-    """With the sign of the first, as in Java."""
+    """The remainder, with the sign of the first operand, as in Java."""
     if b == 0:
         return None
     left = abs(a) % abs(b)

@@ -1,6 +1,6 @@
 """Cells: the values in a row's JSON, read by the type of their column.
 
-A value that is missing, null, or not of the type counts as null: a row never makes a query fail.
+A value that is missing, null, or of another type counts as null: a row never makes a query fail.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Row = Mapping[str, object]
 # As Spark writes them.
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _WIDE = re.compile(r"decimal\((\d+)", re.ASCII)
-# What decoding raises: it is no JSON, is nested too deep, or has a decimal beyond all numbers.
+# What decoding raises if it is no JSON, is nested too deep, or has a decimal beyond all numbers.
 _NO_ROW = (ValueError, RecursionError, ArithmeticError)
-# A double holds as many digits exactly.
+# A double holds this many digits exactly.
 _SAFE_DIGITS = 15
 
 
 def row_decoder(columns: Sequence[Column]) -> Callable[[bytes], dict[str, Any] | None]:
-    """What decodes rows, None for what is none: decimals with more digits than a double has stay exact."""
+    """A function that decodes rows, None for anything else. Decimals with more digits than a double has stay exact."""
     widths = [int(found) for column in columns for found in _WIDE.findall(column.type)]
     exact = max(widths, default=0) > _SAFE_DIGITS
     load = partial(json.loads, parse_float=Decimal) if exact else json.loads
@@ -47,7 +47,7 @@ def row_decoder(columns: Sequence[Column]) -> Callable[[bytes], dict[str, Any] |
 
 
 def reader(field: Field) -> Callable[[Row], Scalar]:
-    """What reads a field of a row."""
+    """A function that reads a field of a row."""
     read = _READERS.get(field.kind, _anything)
     name, *others = field.path
     if not others:
@@ -71,7 +71,7 @@ def _integer(cell: object) -> Scalar:
 def _decimal(cell: object) -> Scalar:
     if type(cell) is int or isinstance(cell, Decimal):
         return cell
-    # The shortest spelling of the double is what the row has.
+    # The row has the shortest spelling of the double.
     return Decimal(repr(cell)) if isinstance(cell, float) and math.isfinite(cell) else None
 
 
@@ -92,7 +92,7 @@ def _boolean(cell: object) -> Scalar:
 
 
 def _anything(cell: object) -> Scalar:
-    """Of a value that is only asked whether it is null."""
+    """A value of which a query only asks whether it is null."""
     return None if cell is None else True
 
 

@@ -8,7 +8,7 @@ from typing import Any as Anything
 from tailrace.queries.cells import Row, reader
 from tailrace.queries.tree import All, Any, CompareTimes, Condition, Now
 
-# The time at which now() equals what it is compared with, in milliseconds; None where that is null.
+# The time at which now() equals the value that it is compared with, in milliseconds; None if that is null.
 Crossing = Callable[[Row], int | None]
 
 
@@ -22,7 +22,7 @@ def comparisons(condition: Condition) -> Iterator[CompareTimes]:
 
 
 def crossing(comparison: CompareTimes) -> Crossing:
-    """When now() passes what a comparison holds against it."""
+    """The time at which now() passes the value that it is compared with."""
     held = comparison.milliseconds
     if isinstance(comparison.left, Now):
         return lambda _: held
@@ -33,9 +33,9 @@ def crossing(comparison: CompareTimes) -> Crossing:
 def next_change(
     check: Callable[[Row, int], bool], crossings: tuple[Crossing, ...], row: Row, now_ms: int
 ) -> int | None:
-    """The first millisecond after now at which the answer for a row is another one; None where there is none.
+    """The first millisecond after now at which the answer for a row changes; None if it never does.
 
-    An answer can change only where now() reaches a crossing and where it leaves it, and stays in between.
+    An answer can change only when now() reaches a crossing and when it leaves it, and stays the same in between.
     """
     times = set()
     for cross in crossings:

@@ -1,4 +1,4 @@
-"""What a predicate costs per row, and the equality terms that save looking at it."""
+"""What a predicate costs per row, and the equality terms that let the index skip it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Terms = Mapping[Field, frozenset[Scalar]]
 
 # Kinds that have one spelling per value in a row.
 _INDEXED = {Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN}
-# A comparison with now() is looked at again for each time at which one may change.
+# A comparison with now() is evaluated again for each time at which one may change.
 _CLOCK = 4
 
 
 def cost_of(condition: Condition) -> int:
-    """How much there is to do for a row, in the worst case, in comparisons."""
+    """The work for a row in the worst case, in comparisons."""
     match condition:
         case Constant():
             return 1
@@ -49,7 +49,7 @@ def cost_of(condition: Condition) -> int:
 
 
 def equalities(condition: Condition) -> dict[Field, frozenset[Scalar]]:
-    """The columns that must hold one of some values for the condition to be true, and these values."""
+    """The columns that must hold one of certain values if the condition is true, with these values."""
     match condition:
         case Compare("=", Field() as field, Literal() as literal) if field.kind in _INDEXED:
             return {field: frozenset([comparable(literal.value, literal.kind, field.kind)])}

@@ -6,7 +6,7 @@ from __future__ import annotations
 class QueryError(ValueError):
     """Correct the query as the text says.
 
-    `at` is where in the query, counted in characters from 0; None where it is about the whole of it.
+    `at` is the place in the query, in characters from 0; None if the error is about the whole query.
     """
 
     def __init__(self, *, expected: str, got: str, remedy: str, at: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""From the tree to functions that look at a row: made once per predicate, of closures, without any generated code."""
+"""From the tree to functions that evaluate a row: closures, made once per predicate, without any generated code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Read = Callable[[Row], Scalar]
 
 
 def check_of(condition: Condition) -> Check:
-    """What says whether a row meets a condition at a time in milliseconds; null is not true."""
+    """A function that says whether a row meets a condition at a time in milliseconds. Null is not true."""
     match condition:
         case Constant(value):
             return lambda _row, _now: value
@@ -56,7 +56,7 @@ def check_of(condition: Condition) -> Check:
 
 
 def value_of(value: Value) -> Read:
-    """What reads or computes a value; None for null."""
+    """A function that reads or computes a value; None for null."""
     match value:
         case Field():
             return reader(value)
@@ -83,14 +83,14 @@ def _compare(condition: Compare) -> Check:
         return lambda row, _: (a := read(row)) is not None and (b := other(row)) is not None and holds(a, b)
     held = right.value
     if symbol == "=" and isinstance(left, Field) and len(left.path) == 1 and left.kind is Kind.TEXT:
-        # By far the most frequent one. No value of another type equals a text.
+        # By far the most frequent comparison. No value of another type equals a text.
         name = left.path[0]
         return lambda row, _: row.get(name) == held
     return lambda row, _: (a := read(row)) is not None and holds(a, held)
 
 
 def _compare_doubles(left: Value, right: Value, symbol: str) -> Check:
-    """With NaN equal to itself and above all numbers, as in Spark."""
+    """Compare doubles, with NaN equal to itself and above all numbers, as in Spark."""
     if isinstance(left, Literal):
         left, right, symbol = right, left, MIRRORED[symbol]
     first, second, holds = value_of(left), value_of(right), OPERATORS[symbol]
@@ -120,7 +120,7 @@ def _compare_doubles(left: Value, right: Value, symbol: str) -> Check:
 
 
 def _ordered(value: Scalar) -> tuple[bool, Scalar]:
-    """What orders numbers beside doubles: NaN last and equal to itself."""
+    """A key that orders numbers and doubles: NaN is last and equal to itself."""
     number = to_double(value) if isinstance(value, Decimal) else value
     return (True, 0) if number is None or number != number else (False, number)
 

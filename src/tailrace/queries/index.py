@@ -1,4 +1,4 @@
-"""The index: which of many queries a row matches, without asking each."""
+"""The index: which of many queries a row matches, without evaluating each."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class _Entry:
         self.predicate = predicate
         self.ids: set[str] = set()
         self.failed = False
-        # It is found by the column that it allows the fewest values of.
+        # The entry is indexed by the column for which it allows the fewest values.
         terms = predicate.terms
         self.field = min(terms, key=lambda field: len(terms[field]), default=None)
 
 
 class _Column:
-    """The entries that ask one column for equality, by the value that they ask for."""
+    """The entries with an equality on one column, by the value that they ask for."""
 
     __slots__ = ("by_value", "read")
 
@@ -37,9 +37,9 @@ class _Column:
 
 
 class QueryIndex:
-    """Queries by id. Equal predicates are looked at once; those with an equality term only for rows that fulfil it.
+    """Queries by id. Equal predicates are evaluated once; those with an equality term only for rows that fulfil it.
 
-    A predicate that fails on a row does not match it: that is logged, and `failed` is called, once for each predicate.
+    A predicate that fails on a row does not match it. That is logged, and `failed` is called, once per predicate.
     """
 
     def __init__(self, failed: Callable[[], None] = lambda: None) -> None:
@@ -56,7 +56,7 @@ class QueryIndex:
         return id in self._by_id
 
     def add(self, id: str, predicate: Predicate) -> None:
-        """Put a query in; one of the same id is replaced."""
+        """Add a query, or replace the one with the same id."""
         self.remove(id)
         entry = self._entries.get(predicate)
         if entry is None:
@@ -66,7 +66,7 @@ class QueryIndex:
         self._by_id[id] = entry
 
     def remove(self, id: str) -> None:
-        """Take a query out, if it is in."""
+        """Remove a query, if it is in."""
         entry = self._by_id.pop(id, None)
         if entry is None:
             return
@@ -93,7 +93,7 @@ class QueryIndex:
         return entry is not None and self._matches(entry, row, now_ms)
 
     def next_changes(self, row: Mapping[str, object], now_ms: int) -> dict[str, int]:
-        """When the answers for a row change by the clock alone: id → `next_change`, where there is one."""
+        """The times at which answers for a row change by the clock alone: id → `next_change`, if there is one."""
         found: dict[str, int] = {}
         for entries in self._candidates(row):
             for entry in entries:
@@ -133,7 +133,7 @@ class QueryIndex:
             return
         values = entry.predicate.terms[entry.field]
         if not values:
-            # No row fulfils `s = 'a' and s = 'b'`: it is looked at for none.
+            # No row fulfils `s = 'a' and s = 'b'`, so it is evaluated for none.
             return
         column = self._columns.setdefault(entry.field, _Column(entry.field))
         for value in values:

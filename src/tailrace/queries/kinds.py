@@ -8,7 +8,7 @@ from tailrace.types.tree import Type
 
 
 class Kind(Enum):
-    """What values are, as far as comparing them goes."""
+    """What values are for comparisons."""
 
     INTEGER = "integer"
     DECIMAL = "decimal"

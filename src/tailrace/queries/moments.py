@@ -9,7 +9,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _DAY = 86_400_000
 
-# What a row holds for years that need a sign.
+# How a row spells years that need a sign.
 _FAR = re.compile(
     r"([+-]?\d{4,7})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{3})\d*)?(?:Z|([+-])(\d\d):(\d\d))?)?", re.ASCII
 )
@@ -21,7 +21,7 @@ _UNITS = {"week": 7 * _DAY, "day": _DAY, "hour": 3_600_000, "minute": 60_000, "s
 _SHORT = {"w": "week", "d": "day", "h": "hour", "m": "minute", "min": "minute", "s": "second", "sec": "second"}
 _SHORT |= {"ms": "millisecond"}
 
-# As far as times reach in both directions.
+# The range of times, in both directions.
 MAX_INTERVAL = 10_000 * 366 * _DAY
 
 TIME_SHAPE = "a time such as 2026-01-31T09:30:00Z or a date such as 2026-01-31"
@@ -29,7 +29,7 @@ INTERVAL_SHAPE = "an interval such as '5 minutes', in weeks, days, hours, minute
 
 
 def read_cell(text: object) -> int | None:
-    """The milliseconds of a timestamp or date in a row; None where it holds neither."""
+    """The milliseconds of a timestamp or date in a row; None if it is neither."""
     if not isinstance(text, str):
         return None
     try:
@@ -51,7 +51,7 @@ def read_literal(text: str) -> int | None:
 
 
 def spell_time(milliseconds: int) -> str | None:
-    """As a literal of a query; None for a time that has no spelling there."""
+    """A time as a literal of a query; None if it has no spelling there."""
     try:
         found = _EPOCH + milliseconds * _MILLISECOND
     except OverflowError:
@@ -62,7 +62,7 @@ def spell_time(milliseconds: int) -> str | None:
 
 
 def read_interval(text: str) -> int | None:
-    """The milliseconds of an interval such as `5 minutes` or `1 day 2 hours`; months and years have no fixed length."""
+    """The milliseconds of an interval such as `5 minutes` or `1 day 2 hours`. Months and years have no fixed length."""
     total = at = 0
     while at < len(text.rstrip()):
         part = _PART.match(text, at)
@@ -78,7 +78,7 @@ def read_interval(text: str) -> int | None:
 
 
 def spell_interval(milliseconds: int) -> str:
-    """As a literal of a query, in the largest unit that takes it whole; without a sign."""
+    """An interval as a literal of a query, in the largest unit that gives a whole number; without a sign."""
     count = abs(milliseconds)
     unit = next(name for name, size in _UNITS.items() if name != "week" and count % size == 0)
     count //= _UNITS[unit]
@@ -97,14 +97,14 @@ def _milliseconds(found: datetime) -> int:
 
 
 def _far(text: str) -> int | None:
-    """Of years beyond 9999 and before 1, which `datetime` does not have."""
+    """Times in years after 9999 and before 1, which `datetime` does not have."""
     part = _FAR.fullmatch(text)
     if part is None:
         return None
     year, month, day, hour, minute, second = (int(part[i] or 0) for i in range(1, 7))
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 60):
         return None
-    # 400 years are a whole number of days; one of the same shape stands for the year.
+    # 400 years are a whole number of days, so another year of the same shape stands for this one.
     cycles, like = divmod(year - 1, 400)
     try:
         days = (datetime(like + 1, month, day, tzinfo=UTC) - _EPOCH).days + cycles * 146_097

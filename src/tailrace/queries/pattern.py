@@ -1,7 +1,7 @@
-"""LIKE: `%` stands for any text, `_` for one character, and an escape before them takes them as they are.
+"""LIKE: `%` stands for any text, `_` for one character; after an escape they stand for themselves.
 
 Matching takes at most the length of the text times that of the pattern: between two `%` the first place that fits is
-as good as any later one, so nothing is ever tried again.
+as good as any later one, so nothing is ever tried twice.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ ANY = None
 
 
 class _Run:
-    """What stands between two `%`: characters and `_`, as literal texts with their offsets."""
+    """The part between two `%`: characters and `_`, as literal texts with their offsets."""
 
     __slots__ = ("_anchor", "_others", "length", "texts")
 
     def __init__(self, length: int, texts: tuple[tuple[int, str], ...]) -> None:
         self.length = length
         self.texts = texts
-        # The longest text is the one that is found least often.
+        # The longest text occurs least often.
         self._anchor = max(texts, key=lambda text: len(text[1]), default=None)
         self._others = tuple(text for text in texts if text is not self._anchor)
 
     def fits(self, text: str, start: int) -> bool:
-        """Whether it stands at a place."""
+        """Whether it fits at a place."""
         for offset, part in self.texts:  # noqa: SIM110 - a generator costs more than the loop
             if not text.startswith(part, start + offset):
                 return False
         return True
 
     def find(self, text: str, start: int, end: int) -> int:
-        """The first place at which it stands between two places; -1 where there is none."""
+        """The first place between two places at which it fits; -1 if there is none."""
         last = end - self.length
         if self._anchor is None:
             return start if start <= last else -1
@@ -54,14 +54,14 @@ class Pattern:
 
     @property
     def plain(self) -> str | None:
-        """The only text that it matches; None where there are several."""
+        """The only text that it matches; None if there are several."""
         if len(self._runs) > 1 or sum(len(part) for _, part in self._runs[0].texts) < self._runs[0].length:
             return None
         return "".join(part for _, part in self._runs[0].texts)
 
     @property
     def pieces(self) -> int:
-        """How many things are looked for."""
+        """How many literal texts it looks for; a run without any counts as one."""
         return sum(len(run.texts) or 1 for run in self._runs)
 
     def matches(self, text: str) -> bool:
@@ -82,7 +82,7 @@ class Pattern:
 
 
 def read_pattern(text: str, escape: str) -> Pattern:
-    """The pattern that a text spells; raises ValueError where the escape stands before anything but %, _ and itself."""
+    """The pattern in a text. Raises ValueError if the escape is before anything but %, _ and itself."""
     runs: list[list[str | None]] = [[]]
     characters = iter(text)
     for character in characters:

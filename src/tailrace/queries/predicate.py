@@ -1,4 +1,4 @@
-"""The predicate: which rows of a view a query is about."""
+"""The predicate: which rows of a view a query matches."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Predicate:
     text: the one spelling of this condition; the order of its terms, spaces and case make no difference.
     digest: 16 hex digits of the text.
     clock: whether it uses now(), so that rows come and go without a change.
-    cost: what it takes to look at a row, at most, in comparisons.
-    equal: columns of text, integers or booleans, and the values of which every row that matches holds one.
-    terms: the same with fields of structs.
+    cost: the work for a row, at most, in comparisons.
+    equal: columns of text, integers or booleans, with values of which every matching row holds one.
+    terms: the same, including fields of structs.
     """
 
     text: str
@@ -54,9 +54,9 @@ class Predicate:
         )
 
     def matches(self, row: Mapping[str, object], now_ms: int) -> bool:
-        """Whether a row, as decoded JSON, is one of those asked for at a time."""
+        """Whether a row, as decoded JSON, matches at a time."""
         return self._check(row, now_ms)
 
     def next_change(self, row: Mapping[str, object], now_ms: int) -> int | None:
-        """The first later millisecond at which `matches` says something else of the same row; None where none does."""
+        """The first later millisecond at which `matches` changes for the same row; None if it never does."""
         return next_change(self._check, self._crossings, row, now_ms) if self._crossings else None

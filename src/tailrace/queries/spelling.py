@@ -76,7 +76,7 @@ def _literal(value: object) -> str:
     if isinstance(value, str):
         return _quoted(value)
     if isinstance(value, float):
-        # The exponent makes it a double for whoever reads it.
+        # The exponent makes the reader take it for a double.
         text = repr(value)
         return text if "e" in text else text + "e0"
     if isinstance(value, Decimal):

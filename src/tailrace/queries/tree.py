@@ -1,7 +1,7 @@
 """The tree of a predicate: frozen, typed, and free of `not`.
 
 Every `not` is pushed down to the comparisons, as De Morgan's rules allow in SQL's logic of three values, too. Then a
-condition is true exactly where `and` and `or` of its true parts say so, and "unknown" needs no value of its own: a
+condition is true exactly if `and` and `or` of its true parts say so, and "unknown" needs no value of its own: a
 comparison with null is simply not true, and neither is its opposite.
 """
 
@@ -56,7 +56,7 @@ Value = Field | Literal | Arithmetic
 
 @dataclass(frozen=True)
 class Now:
-    """The time at which a row is looked at."""
+    """The time at which a row is evaluated."""
 
 
 NOW = Now()
@@ -72,7 +72,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Compare:
-    """Two numbers, texts or booleans."""
+    """A comparison of two numbers, texts or booleans."""
 
     operator: str
     left: Value
@@ -81,7 +81,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class CompareTimes:
-    """A time with another one plus milliseconds; without another one they count from 1970."""
+    """A comparison of a time with another one plus milliseconds; without another one, these count from 1970."""
 
     operator: str
     left: Time
@@ -90,13 +90,12 @@ class CompareTimes:
 
     @property
     def clock(self) -> bool:
-        """Whether it changes with time."""
         return isinstance(self.left, Now) or isinstance(self.right, Now)
 
 
 @dataclass(frozen=True)
 class In:
-    """Whether a value is one of a list, in order and without repetition."""
+    """Whether a value is in a list, which is sorted and has no repetitions."""
 
     operand: Value
     values: tuple[Literal, ...]
@@ -105,7 +104,7 @@ class In:
 
 @dataclass(frozen=True)
 class Like:
-    """Whether a text has the shape of a pattern."""
+    """Whether a text matches a pattern."""
 
     operand: Field
     pattern: Pattern

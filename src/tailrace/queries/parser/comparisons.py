@@ -1,4 +1,4 @@
-"""Comparisons of two values: whether they are of a kind, and the one form in which they stand in the tree."""
+"""Comparisons of two values: whether they are of a kind, and their one form in the tree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COMPARABLE = NUMBERS | {Kind.TEXT, Kind.BOOLEAN}
 
 
 def compared(node: exp.Expr, operator: str, left: Value | Span, right: Value | Span) -> Condition:
-    """A comparison; raises QueryError where the two are not of a kind. `node` is where it stands."""
+    """A comparison. Raises QueryError if the two are not of a kind. `node` is its place."""
     left, right = _as_time(node, left, right), _as_time(node, right, left)
     for side in (left, right):
         if not isinstance(side, Span) and side.kind not in _COMPARABLE and side != NULL:
@@ -68,7 +68,7 @@ def compared(node: exp.Expr, operator: str, left: Value | Span, right: Value | S
 
 
 def listed(operand: Field | Arithmetic, values: Sequence[Literal], negated: bool) -> Condition:
-    """Whether a value is one of a list; they are known to be of a kind."""
+    """Whether a value is in a list, whose values are known to be of its kind."""
     if negated and NULL in values:
         return FALSE
     told: dict[object, Literal] = {}
@@ -85,7 +85,7 @@ def listed(operand: Field | Arithmetic, values: Sequence[Literal], negated: bool
 
 
 def _shortest(literal: Literal, beside: Kind) -> Literal:
-    """A whole number beside exact ones, whether it was written as 1, 1.0 or 1e0."""
+    """The same number next to exact ones, whether it was written as 1, 1.0 or 1e0."""
     value = literal.value
     exact = beside is Kind.INTEGER or (beside is Kind.DECIMAL and literal.kind is Kind.DECIMAL)
     if exact and isinstance(value, Decimal | float) and -(2**63) < value < 2**63 and value == int(value):
@@ -112,7 +112,7 @@ def _spellable(found: CompareTimes) -> bool:
 
 
 def _as_time(node: exp.Expr, value: Value | Span, other: Value | Span) -> Value | Span:
-    """A text beside a time is one."""
+    """A text that is compared with a time becomes a time."""
     if isinstance(value, Literal) and value.kind is Kind.TEXT and isinstance(other, Span) and other.weight == 1:
         return time_literal(str(value.value), node)
     return value

@@ -42,7 +42,7 @@ class Conditions:
         self._values = values
 
     def read(self, node: exp.Expr, negated: bool = False) -> Condition:
-        """The condition that a node spells, or what is true where that is false."""
+        """The condition of a node, or its opposite."""
         match node:
             case exp.Paren():
                 return self.read(node.this, negated)
@@ -94,7 +94,7 @@ class Conditions:
                 expected=f"at most {MAX_LIST} values after in", got=str(len(found)), remedy="Ask for less at once."
             )
         operand, values = self._values.read(node.this), [self._values.read(value) for value in found]
-        # Each is compared by itself first: that tells whether it can be.
+        # Each is compared alone first, which shows whether it can be.
         terms = [compared(node, "<>" if negated else "=", operand, value) for value in values]
         literals = [value for value in values if isinstance(value, Literal)]
         if isinstance(operand, Field | Arithmetic) and operand.kind is not Kind.BOOLEAN and literals == values:

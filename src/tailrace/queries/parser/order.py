@@ -1,6 +1,6 @@
-"""The order of a query's tokens: values and what stands between them take turns, and nothing is too deep.
+"""The order of a query's tokens: values and operators alternate, and nothing is nested too deep.
 
-Elsewhere two values side by side are an alias, a type or a function; here they are a mistake, told at its place.
+In SQL two adjacent values are an alias, a type or a function. Here they are a mistake, reported at its place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PREFIXES = {_T.NOT, _T.DASH, _T.PLUS}
 
 
 def check_order(tokens: Sequence[Token]) -> None:
-    """Raise QueryError at the first token that can't stand where it does."""
+    """Raise QueryError at the first token that is out of place."""
     depth = prefixes = operators = 0
     for i, token in enumerate(tokens):
         kind = token.token_type

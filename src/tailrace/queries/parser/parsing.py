@@ -15,7 +15,7 @@ from tailrace.queries.predicate import Predicate
 
 
 def parse(text: str, columns: Sequence[Column]) -> Predicate:
-    """The predicate that a text spells on rows with these columns, those of the key too; raises QueryError only."""
+    """The predicate of a text on rows with these columns, including those of the key. Raises only QueryError."""
     condition = Conditions(Values(columns)).read(syntax.read(text))
     predicate = Predicate.of(condition)
     if predicate.cost > MAX_COST:
@@ -24,6 +24,6 @@ def parse(text: str, columns: Sequence[Column]) -> Predicate:
             got=str(predicate.cost),
             remedy="Put values of one column into a list: status in ('a', 'b').",
         )
-    # What stands for the query elsewhere must be readable there.
+    # Other processes get the spelling, and must be able to read it.
     check(predicate.text)
     return predicate

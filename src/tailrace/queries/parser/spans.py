@@ -1,7 +1,7 @@
 """Spans: sums of times and intervals, while a query is read.
 
-Each time column and now() counts once, plus or minus; what is left over are milliseconds. A time weighs 1 and an
-interval 0, so the weight says which of both a sum is. A comparison of two spans is solved for its first time.
+Each time column and now() counts once, plus or minus; the rest is milliseconds. A time weighs 1 and an
+interval 0, so the weight says which of the two a sum is. A comparison of two spans is solved for its first time.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from tailrace.queries.tree import MIRRORED, NOW, CompareTimes, Condition, Consta
 
 
 class Unsolvable(ValueError):
-    """The comparison has more times in it than two, or the same one twice."""
+    """The comparison has more than two times in it, or the same one twice."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A sum of times, each with its sign, and of milliseconds; `fixed` is what the times among those weigh."""
+    """A sum of times, each with its sign, and of milliseconds. `fixed` is the weight of the times among those."""
 
     times: Mapping[Time, int] = field(default_factory=dict)
     milliseconds: int = 0
@@ -53,12 +53,12 @@ def column(time: Field) -> Span:
 
 
 def now() -> Span:
-    """The time at which a row is looked at."""
+    """The time at which a row is evaluated."""
     return Span({NOW: 1})
 
 
 def compare(operator: str, left: Span, right: Span) -> Condition:
-    """The comparison, solved; raises Unsolvable."""
+    """The comparison, solved. Raises Unsolvable."""
     difference = left.plus(right, -1)
     times = sorted(difference.times, key=lambda time: (isinstance(time, Now), getattr(time, "path", ())))
     if not times:
@@ -73,6 +73,6 @@ def compare(operator: str, left: Span, right: Span) -> Condition:
 
 
 def holds(operator: str, left: int, right: int) -> bool:
-    """Whether two numbers compare so."""
+    """Whether the comparison of two numbers holds."""
     order = (left > right) - (left < right)
     return order in {"=": (0,), "<>": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}[operator]

@@ -11,8 +11,8 @@ from tailrace.queries.parser.tokens import DIALECT, check
 
 _TWO = frozenset({"this", "expression"})
 _ONE = frozenset({"this"})
-# Every kind of node that a query may have, and what of it is looked at: anything else that sqlglot sets would change
-# what the node means.
+# Every kind of node that a query may have, and the arguments of it that we read. Any other argument that sqlglot sets
+# would change what the node means.
 _SHAPES: dict[type[exp.Expr], frozenset[str]] = {
     **dict.fromkeys((exp.And, exp.Or, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), _TWO),
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Is, exp.Escape, exp.Dot), _TWO),
@@ -31,13 +31,13 @@ _NAMES: dict[type, str] = {exp.Tuple: "a list", exp.Star: "*"}
 
 
 def read(text: str) -> exp.Expr:
-    """The syntax tree of a query; raises QueryError for a text that is none."""
+    """The syntax tree of a query. Raises QueryError for a text that is not one."""
     tokens = check(text)
     try:
         found = DIALECT.parser().parse_into(exp.Condition, tokens, text)
     except ParseError as error:
         raise _misread(text, error) from None
-    # What the parser trips over is no condition, whatever it trips over.
+    # If the parser fails, for whatever reason, the text is no condition.
     except (SqlglotError, RecursionError, ValueError, TypeError, AttributeError, LookupError):
         raise _unreadable() from None
     if len(found) != 1 or found[0] is None:
@@ -47,7 +47,7 @@ def read(text: str) -> exp.Expr:
 
 
 def check_shapes(tree: exp.Expr) -> None:
-    """Raise QueryError where a node is not known, or says more than is known of it."""
+    """Raise QueryError if a node is unknown, or has unknown arguments."""
     for node in tree.walk():
         known = _SHAPES.get(type(node))
         if known is None or any(value and name not in known for name, value in node.args.items()):
@@ -55,7 +55,7 @@ def check_shapes(tree: exp.Expr) -> None:
 
 
 def unknown(node: exp.Expr) -> QueryError:
-    """Of a node that is not supported where it stands."""
+    """The error for a node that is not supported in its place."""
     condition = isinstance(node, exp.Predicate | exp.Connector | exp.Not)
     return QueryError(
         expected="a column, a number, a text or a time",
@@ -66,7 +66,7 @@ def unknown(node: exp.Expr) -> QueryError:
 
 
 def place(node: exp.Expr) -> int | None:
-    """Where in the text a node begins, as far as its parts say."""
+    """The place in the text at which a node begins, as far as its parts say."""
     starts = [start for part in node.walk() if isinstance(start := part.meta.get("start"), int)]
     return min(starts, default=None)
 
@@ -80,7 +80,7 @@ def _unreadable() -> QueryError:
 def _misread(text: str, error: ParseError) -> QueryError:
     found = error.errors[0] if error.errors else {}
     got = str(found.get("highlight") or "")
-    # The column is that of the last character, counted from 1.
+    # sqlglot gives the column of the last character, counted from 1.
     before = text.split("\n")[: int(found.get("line") or 1) - 1]
     at = sum(len(line) + 1 for line in before) + int(found.get("col") or 0) - len(got)
     return QueryError(

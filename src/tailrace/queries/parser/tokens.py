@@ -1,6 +1,6 @@
 """The tokens of a query, checked before a parser sees them.
 
-sqlglot reads many dialects and takes whatever one of them has. Here its parser sees only our words: every token is
+sqlglot reads many dialects and accepts whatever one of them has. Here its parser sees only our words: every token is
 checked first, and each word that is not one of ours becomes a plain name. So no statement, subquery, function, cast,
 parameter, hint or comment can reach it. Depth and length are bounded before anything recursive runs.
 """
@@ -63,10 +63,10 @@ _WORDS = {
     "TRUE": TokenType.TRUE,
     "FALSE": TokenType.FALSE,
 }
-# Each is a word of ours only where its value follows, and a name elsewhere.
+# Each is a word of ours only if its value follows, otherwise a name.
 _PREFIXES = {"DATE": TokenType.DATE, "TIMESTAMP": TokenType.TIMESTAMP}
 _VALUES = {TokenType.STRING, TokenType.NUMBER}
-# What begins a comment elsewhere.
+# Begins a comment in other dialects.
 _MARKS = {TokenType.DASH: "--", TokenType.SLASH: "/*"}
 RESERVED = frozenset(_WORDS) | {"CURRENT_TIMESTAMP"}
 
@@ -74,7 +74,7 @@ DIALECT = Where()
 
 
 def check(text: str) -> list[Token]:
-    """The tokens of a query; raises QueryError for one that is too long, too deep, or not of our words."""
+    """The tokens of a query. Raises QueryError if it is too long, too deep, or has other words than ours."""
     if len(text) > MAX_TEXT:
         raise QueryError(
             expected=f"at most {MAX_TEXT} characters, spelled in full",
@@ -103,7 +103,7 @@ def check(text: str) -> list[Token]:
 
 
 def _unclosed(text: str) -> int | None:
-    """Where the quote stands that is never closed."""
+    """The place of the quote that is never closed."""
     opened = None
     for i, character in enumerate(text):
         if opened is None and character in "'\"`":
@@ -157,7 +157,7 @@ def _has_unit(value: Token) -> bool:
 
 
 def _interval(parts: list[Token]) -> Iterator[Token]:
-    """The value and unit of an interval, as milliseconds: the parser would pass over what it does not know in them."""
+    """The value and unit of an interval, as milliseconds. The parser would ignore what it does not know in them."""
     value, text = parts[0], " ".join(part.text for part in parts)
     found = moments.read_interval(text)
     if found is None:

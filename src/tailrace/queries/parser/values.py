@@ -1,4 +1,4 @@
-"""From sqlglot's tree to values: columns, literals, arithmetic, and spans of time. What is not listed is refused."""
+"""From sqlglot's tree to values: columns, literals, arithmetic, and spans of time. Anything else is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Values:
         self._types = {column.name: spark.read(column.type) for column in columns}
 
     def read(self, node: exp.Expr) -> Value | Span:
-        """The value that a node spells; a time, or a difference of times, is a span."""
+        """The value of a node. A time, or a difference of times, is a span."""
         match node:
             case exp.Paren():
                 return self.read(node.this)
@@ -112,14 +112,14 @@ class Values:
             if found is None:
                 return NULL
             found = arithmetic.shortest(found) if isinstance(found, Decimal) else found
-            # What has no spelling as a number stays what it was.
+            # A value without a spelling as a number stays what it was.
             if math.isfinite(found) if isinstance(found, float) else _digits(f"{Decimal(found):f}") <= MAX_DIGITS:
                 return Literal(found, kind)
         return Arithmetic(operator, left, right, kind)
 
 
 def described(value: Value | Span) -> str:
-    """A value as an error names it."""
+    """A value, as an error describes it."""
     match value:
         case Span():
             return "a time" if value.weight == 1 else "an interval"
@@ -134,7 +134,7 @@ def described(value: Value | Span) -> str:
 
 
 def time_literal(text: str, node: exp.Expr, *, day: bool = False) -> Span:
-    """The time that a text spells; `day` says that it is to be a date."""
+    """The time in a text; `day` says that it must be a date."""
     found = moments.read_literal(text) if not day or len(text.strip()) == len("2026-01-31") else None
     if found is None:
         raise QueryError(
@@ -163,7 +163,7 @@ def _sum(node: exp.Expr, operator: str, left: Value | Span, right: Value | Span)
 
 
 def unsolvable(node: exp.Expr) -> QueryError:
-    """Of a comparison of times with too many of them."""
+    """The error for a comparison with too many times."""
     return QueryError(
         expected="each side of a comparison of times to have one of them, or one side the difference of two",
         got="more of them, or the same twice",
@@ -196,7 +196,7 @@ def _digits(text: str) -> int:
 
 
 def _interval(node: exp.Interval) -> Span:
-    """In milliseconds, as the tokens have it."""
+    """The interval in milliseconds, as the tokens have it."""
     held, unit = node.this, node.args.get("unit")
     if isinstance(held, exp.Literal) and isinstance(unit, exp.Var) and unit.name.lower() == "millisecond":
         return Span(milliseconds=int(held.this))
