@@ -1,4 +1,4 @@
-"""Additions: what a materializer itself writes to changelogs, beside the pipeline."""
+"""Additions: records that a materializer, and not the pipeline, writes to changelogs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tailrace.kafka.delivery import Delivery, Outgoing
 
 
 class Additions:
-    """Writes changes to the partition they belong to, and waits until the brokers have them."""
+    """Writes changes to the partitions that they belong to, and waits until the brokers have them."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
         self._delivery = Delivery(servers)
 
     def write(self, changes: Iterable[tuple[Partition, Change]]) -> None:
-        """Write changes; raises Unreachable where any of them may not have been written."""
+        """Write changes. Raises Unreachable if any of them may not have been written."""
         problem = self._delivery.write(
             Outgoing(topic, partition, change.key, change.value, [*change.headers()])
             for (topic, partition), change in changes

@@ -1,7 +1,7 @@
-"""Delivery for the tasks of an event loop: nothing in it waits on the loop's thread.
+"""Delivery for the tasks of an event loop: nothing in it blocks the loop's thread.
 
-The producer is idempotent, and waits for all replicas. Its queue is bounded: where it is full nothing of a request is
-written. A record that was not acknowledged in time may have been written all the same; who asked is told so.
+The producer is idempotent, and waits for all replicas. Its queue is bounded: if it is full, nothing of a request is
+written. A record that was not acknowledged in time may still have been written; the caller learns that.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tailrace.kafka.complaints import complaints
 from tailrace.kafka.delivery import ANY, Outgoing
 from tailrace.kafka.refresh import REFRESH
 
-# A record that has not been acknowledged after as many seconds is given up: its client has waited long enough.
+# A record that was not acknowledged after this many seconds is given up: its client has waited long enough.
 TIMEOUT = 5.0
-# What Kafka takes as one record by default, less what its envelope needs.
+# The bytes of a record that Kafka takes by default, less what its envelope needs.
 LARGEST = 990_000
 _MOST = 10_000
 _MOST_KILOBYTES = 65_536
@@ -29,7 +29,7 @@ _MOST_KILOBYTES = 65_536
 
 @dataclass(frozen=True)
 class Written:
-    """A record is in Kafka, here."""
+    """A record is in Kafka, at this place."""
 
     partition: int
     offset: int
@@ -37,7 +37,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Unwritten:
-    """A record was not acknowledged: why, whether it may be there all the same, and whether to try again."""
+    """A record was not acknowledged: why, whether it may be there nevertheless, and whether to try again."""
 
     error: str
     unsure: bool
@@ -49,10 +49,10 @@ class Full(Exception):
 
 
 class AsyncDelivery:
-    """Writes records, and says what the brokers have acknowledged. Nothing is opened before it is used.
+    """Writes records, and says what the brokers have acknowledged. Opens nothing before its first use.
 
-    `what` names the records in logs, `linger` is for how many ms a record waits for others to go with it. The client
-    calls back only from `poll`, which a thread of its own is in.
+    `what` names the records in logs. `linger` is how many ms a record waits for others to go with it. The client
+    calls back only from `poll`, which runs in a thread of its own.
     """
 
     def __init__(self, servers: str, what: str, *, linger: int = 2, timeout: float = TIMEOUT) -> None:
@@ -70,7 +70,7 @@ class AsyncDelivery:
         return bool(self._servers)
 
     async def write(self, records: Sequence[Outgoing]) -> list[Written | Unwritten]:
-        """Write records, in their order; returns what became of each. Raises Full before the first is written."""
+        """Write records, in their order, and return what became of each. Raises Full before the first is written."""
         producer = self._open()
         if len(producer) + len(records) > _MOST:
             raise Full
@@ -78,7 +78,7 @@ class AsyncDelivery:
         return await asyncio.gather(*(self._put(producer, record, loop) for record in records))
 
     async def topics(self) -> frozenset[str]:
-        """The topics that the brokers have; raises Unreachable."""
+        """The topics that the brokers have. Raises Unreachable."""
         producer = self._open()
         try:
             found = await asyncio.to_thread(producer.list_topics, timeout=self._timeout)
@@ -91,7 +91,7 @@ class AsyncDelivery:
         self._producer = None
 
     def close(self) -> None:
-        """Close the connection; what was not acknowledged is given up."""
+        """Close the connection, and give up what was not acknowledged."""
         self._closing.set()
         if self._serving is not None:
             self._serving.join()
@@ -103,7 +103,7 @@ class AsyncDelivery:
         future: asyncio.Future[Written | Unwritten] = loop.create_future()
 
         def settle(result: Written | Unwritten) -> None:
-            # Who asked may be gone.
+            # The caller may be gone.
             if not future.done():
                 future.set_result(result)
 
@@ -129,7 +129,7 @@ class AsyncDelivery:
 
     def _failed(self, error: KafkaError) -> Unwritten:
         if error.fatal():
-            # Nothing can be written with it any more: the next request gets a new one.
+            # This producer can't write any more: the next request gets a new one.
             self.renew()
         silent = error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError.REQUEST_TIMED_OUT)
         text = f"Kafka did not acknowledge it within {self._timeout:.0f} s" if silent else error.str()
@@ -140,7 +140,7 @@ class AsyncDelivery:
             producer = self._producer = Producer(
                 {
                     "bootstrap.servers": self._servers,
-                    # As Kafka's own clients: the same key goes to the same partition, whoever writes it.
+                    # Like Kafka's own clients, so that a key goes to the same partition, whoever writes it.
                     "partitioner": "murmur2_random",
                     "acks": "all",
                     "enable.idempotence": True,
@@ -158,7 +158,7 @@ class AsyncDelivery:
         return self._producer
 
     def _serve(self, producer: Producer) -> None:
-        """Call back what was delivered, as long as the producer is in use or has something under way."""
+        """Make the client call back, as long as the producer is in use or has something under way."""
         while not self._closing.is_set() and (self._producer is producer or len(producer)):
             producer.poll(0.1)
 

@@ -21,9 +21,9 @@ class AsyncWriter:
         self._checking: asyncio.Task[None] | None = None
 
     async def put(self, key: str, value: bytes | None) -> None:
-        """Write a record, and return when the brokers have it; raises Unreachable or TopicError.
+        """Write a record, and return when the brokers have it. Raises Unreachable or TopicError.
 
-        A write that is cancelled may have been made.
+        A cancelled write may still have been made.
         """
         if not self._checked:
             await self._check_once()
@@ -38,13 +38,13 @@ class AsyncWriter:
             raise self._unreachable(found.error)
 
     async def close(self) -> None:
-        """Write nothing more; what is under way has failed."""
+        """Write nothing more. What is under way has failed."""
         await asyncio.to_thread(self._delivery.close)
 
     async def _check_once(self) -> None:
-        """See that the topic is there: a client would wait half a minute for one that nobody has made.
+        """Raise TopicError unless the topic is there. Otherwise the client would wait half a minute for it.
 
-        All who wait share one answer, so that an outage is told to all of them after the same time.
+        All callers that wait share one answer, so that all learn of an outage after the same time.
         """
         if self._checking is None:
             self._checking = asyncio.create_task(self._check())

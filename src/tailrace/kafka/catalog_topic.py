@@ -20,7 +20,7 @@ class CatalogReader(OnePartitionReader):
 
 
 def _usable(key: str, value: bytes) -> bool:
-    """Not a catalog that can't be read: the one before it counts, as long as compaction has left it there."""
+    """Whether a record counts. If a catalog can't be read, the one before it does, unless compaction has removed it."""
     try:
         if key == APP_RECORD:
             Catalog.decode(value)
@@ -33,7 +33,7 @@ def _usable(key: str, value: bytes) -> bool:
 
 
 def read_records(servers: str, app: str, topics: Topics) -> dict[str, bytes]:
-    """The newest value per record key of an app's catalog topic; nothing where there is no such topic."""
+    """The newest value per record key of an app's catalog topic; empty if there is no such topic."""
     name = catalog_topic(app)
     if not topics.describe([name]):
         return {}

@@ -1,7 +1,7 @@
-"""The changelogs of an app, consumed by a group whose positions are kept elsewhere.
+"""The changelogs of an app, consumed by a group whose positions are kept in Redis.
 
-Partitions arrive paused: `open` starts one at an offset of the caller's choice. Offsets are committed for
-lag tools only and never read back.
+Partitions arrive paused: `open` starts one at an offset of the caller's choice. Offsets are committed only for lag
+tools, and never used to resume.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Partition = tuple[str, int]
 
 @dataclass
 class Polled:
-    """What one poll brought: records per (topic, partition), and the partitions that came or went.
+    """The result of one poll: records per (topic, partition), and the partitions that came or went.
 
-    `full` where it brought as many records as it may: there are more.
+    `full` says that it brought as many records as it may, so there are probably more.
     """
 
     records: dict[Partition, list[Message]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Changelogs:
                 "session.timeout.ms": 10_000,
                 **REFRESH,
                 "fetch.message.max.bytes": 8 * 1024 * 1024,
-                # How long a full queue is left alone: by default a second, in which a backlog runs dry.
+                # How long librdkafka leaves a full queue alone: by default a second, in which a backlog runs dry.
                 "fetch.queue.backoff.ms": 10,
                 "log_level": 0,
                 "error_cb": complaints("changelogs"),
@@ -59,7 +59,7 @@ class Changelogs:
     def subscribe(self, topics: Sequence[str]) -> None:
         """Share these topics with the other members of the group."""
         if not topics:
-            # A subscription to nothing is refused.
+            # Kafka refuses an empty subscription.
             self._consumer.unsubscribe()
             return
         self._consumer.subscribe(
@@ -67,12 +67,12 @@ class Changelogs:
         )
 
     def poll(self, timeout: float) -> Polled:
-        """Wait up to `timeout` seconds for the first record, then take what is there, up to a full poll."""
+        """Wait up to `timeout` seconds for the first record, then take all that are there, up to a full poll."""
         first = self._consumer.poll(timeout)
         polled, self._polled = self._polled, Polled()
         if first is None:
             return polled
-        # consume() with a timeout would wait for as many records; with 0 it takes what has been fetched.
+        # consume() with a timeout would wait for that many records; with 0 it takes what has been fetched.
         messages = [first, *self._consumer.consume(self._most - 1, 0)]
         polled.full = len(messages) == self._most
         topic, number, run = "", -1, messages
@@ -84,7 +84,7 @@ class Changelogs:
                 topic, number = message.topic() or "", message.partition() or 0
                 run = polled.records.setdefault((topic, number), [])
             run.append(message)
-        # A rebalance may have been served by consume().
+        # consume() may have handled a rebalance.
         polled.assigned += self._polled.assigned
         polled.revoked += self._polled.revoked
         self._polled = Polled()
@@ -97,16 +97,16 @@ class Changelogs:
         self._consumer.resume([at])
 
     def pause(self, partition: Partition) -> None:
-        """Stop reading a partition; what was fetched of it is dropped when it is opened again."""
+        """Stop reading a partition. What was fetched of it is dropped when it is opened again."""
         self._consumer.pause([TopicPartition(*partition)])
 
     def end(self, partition: Partition, *, cached: bool = False) -> int | None:
-        """The offset that the next record of a partition will get; None where it is not known yet."""
+        """The offset that the next record of a partition will get; None if it is not known yet."""
         bounds = self.bounds(partition, cached=cached)
         return bounds[1] if bounds is not None else None
 
     def bounds(self, partition: Partition, *, cached: bool = False) -> tuple[int, int] | None:
-        """The earliest offset of a partition and the one that its next record will get; None where not known yet."""
+        """The earliest offset of a partition and the one that its next record will get; None if not known yet."""
         try:
             found = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=5, cached=cached)
         except KafkaException:
@@ -120,7 +120,7 @@ class Changelogs:
     def at_time(self, partition: Partition, ms: int) -> int | None:
         """The offset of the first record of a time, in ms since 1970, or later.
 
-        The end where there is none; None where it is not known.
+        The end if there is none; None if it is not known.
         """
         try:
             (found,) = self._consumer.offsets_for_times([TopicPartition(*partition, ms)], timeout=5)
@@ -136,7 +136,7 @@ class Changelogs:
         return offset if offset >= 0 else None
 
     def committed(self, partition: Partition) -> int | None:
-        """The offset that the group has committed; None where there is none, or Kafka does not say."""
+        """The offset that the group has committed; None if there is none, or Kafka does not answer."""
         try:
             found = self._consumer.committed([TopicPartition(*partition)], timeout=5)[0].offset
         except KafkaException:

@@ -1,4 +1,4 @@
-"""What a Kafka client complains about, in our own log: the same words at most once in a while."""
+"""Errors of a Kafka client, in our own log: each at most once in a while."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERY = 30.0
 
 
 def complaints(who: str) -> Callable[[KafkaError], None]:
-    """A callback for a client's errors. A client goes on by itself; each error code is told, then rests for a while."""
+    """A callback for a client's errors. It logs each error code, then not again for a while; the client continues."""
     told: dict[int, float] = {}
 
     def tell(error: KafkaError) -> None:

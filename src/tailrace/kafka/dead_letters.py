@@ -1,4 +1,4 @@
-"""Dead letters: records that can't be used, byte for byte, on `<topic>.dead-letters` with where from and why.
+"""Dead letters: records that can't be used, byte for byte, on `<topic>.dead-letters`, with their place and the reason.
 
 The pipeline writes those of the topics that it reads, a materializer those of changelogs.
 """
@@ -13,11 +13,11 @@ from tailrace.kafka.delivery import Delivery, Headers, Outgoing
 from tailrace.kafka.topics import DEAD_LETTERS, Topics
 
 SUFFIX = ".dead-letters"
-# Added to the headers of a dead letter, each with `tailrace.` before it.
+# The headers that a dead letter gets, each with the prefix `tailrace.`.
 HEADERS = ("error", "topic", "partition", "offset", "timestamp", "views")
-# As many as the broker says.
+# The broker's default.
 _REPLICATION = -1
-# What Kafka adds to a record, and to each header of it, at most.
+# The most bytes that Kafka adds to a record, and to each of its headers.
 ROOM = 100
 ROOM_OF_HEADER = 10
 # Added to the error of a letter that does not hold its record.
@@ -25,13 +25,13 @@ NOT_HELD = "; the record is longer than this topic takes, and stays where it is"
 
 
 def dead_letter_topic(topic: str) -> str:
-    """Where the dead letters of a topic go."""
+    """The topic for the dead letters of a topic."""
     return topic + SUFFIX
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A record as it was, where it was, when, in ms since 1970, and why `views` can't use it."""
+    """A record as it was, its place, its time in ms since 1970, and why `views` can't use it."""
 
     topic: str
     partition: int
@@ -44,7 +44,7 @@ class DeadLetter:
     views: str
 
     def outgoing(self, longest: int) -> Outgoing:
-        """The record to write; of one that does not fit into so many bytes, only where it is and why."""
+        """The record to write. If it does not fit into this many bytes, it has only the headers."""
         to = dead_letter_topic(self.topic)
         headers = [*self.headers, *self._added(self.error)]
         size = ROOM + len(self.key or b"") + len(self.value or b"")
@@ -64,11 +64,11 @@ class DeadLetters:
     def __init__(self, servers: str) -> None:
         self._servers = servers
         self._delivery = Delivery(servers)
-        # What each topic takes, of those that are known to exist.
+        # The longest record of each topic that is known to exist.
         self._longest: dict[str, int] = {}
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Write letters; raises Unreachable where any may not have been written."""
+        """Write letters. Raises Unreachable if any may not have been written."""
         try:
             for name in {dead_letter_topic(letter.topic) for letter in letters} - self._longest.keys():
                 topics = Topics(self._servers)
@@ -79,7 +79,7 @@ class DeadLetters:
         except TopicError as error:
             problem = str(error)
         if problem is not None:
-            # A topic may have been altered, or deleted.
+            # The topic may have been altered, or deleted.
             self._longest.clear()
             raise Unreachable(
                 f"Kafka at {self._servers} did not take dead letters: {problem}. See whether the brokers answer, and "

@@ -18,7 +18,7 @@ Headers = list[tuple[str, bytes | None]]
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A record to write; to any partition where `partition` is None."""
+    """A record to write; to any partition if `partition` is None."""
 
     topic: str
     partition: int | None
@@ -36,7 +36,7 @@ class Delivery:
         self._producer: Producer | None = None
 
     def write(self, records: Iterable[Outgoing]) -> str | None:
-        """Write records; returns why some may not have been written, None where all are."""
+        """Write records. Returns why some may not have been written, None if all were."""
         self._error = None
         producer = self._new_producer() if self._producer is None else self._producer
         for record in records:
@@ -48,7 +48,7 @@ class Delivery:
         return (self._error or f"no answer within {_TIMEOUT:.0f} s") if failed else None
 
     def _new_producer(self) -> Producer:
-        # What was not delivered in time is given up: whoever asked for it asks again.
+        # What was not delivered in time is given up: the caller tries again.
         return Producer(
             {
                 "bootstrap.servers": self._servers,

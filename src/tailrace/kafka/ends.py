@@ -1,4 +1,4 @@
-"""The ends of topics, for who has to know whether a reader has reached them."""
+"""The ends of topics, to tell whether a reader has reached them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TIMEOUT = 5.0
 
 
 class Ends:
-    """Asks Kafka where partitions end. Nothing is opened before it is used; any thread may ask."""
+    """Asks Kafka where partitions end. Opens nothing before its first use; any thread may ask."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -21,7 +21,7 @@ class Ends:
         self._lock = threading.Lock()
 
     def end(self, topic: str, partition: int) -> int:
-        """The offset that the next record of a partition gets; raises Unreachable where Kafka does not say."""
+        """The offset that the next record of a partition gets. Raises Unreachable if Kafka does not answer."""
         if not self._servers:
             raise Unreachable("this process was told of no Kafka: see --kafka")
         with self._lock:

@@ -1,4 +1,4 @@
-"""Which generations a changelog holds: what is known of its builds where the catalog is lost."""
+"""The generations in a changelog: all that is known of its builds if the catalog is lost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tailrace.errors import Unreachable
 
 _TIMEOUT = 15.0
-# A build writes to all partitions and replays its open batch at most: a later one is among the last records.
+# A build writes to all partitions and replays at most its open batch, so the latest is among the last records.
 _LAST = 1000
 
 
 def highest_generation(servers: str, topic: str, partitions: int) -> int:
-    """The highest generation among the last records of a changelog; 0 where it holds none."""
+    """The highest generation among the last records of a changelog; 0 if it holds none."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "tailrace.generations", "enable.auto.commit": False, "log_level": 0}
     )
@@ -36,7 +36,7 @@ def _highest(consumer: Consumer, partition: TopicPartition) -> int:
         for message in consumer.consume(_LAST, 0.2):
             if message.error() is None:
                 highest = max(highest, _generation(message.headers() or []))
-        # Compaction leaves gaps, also at the end: the position passes over them.
+        # Compaction leaves gaps, also at the end; the position moves past them.
         at = consumer.position([partition])[0].offset
         if at >= end:
             break

@@ -1,4 +1,4 @@
-"""Consumer groups that nobody is a member of: where a view's processed offsets are noted for lag tools."""
+"""Consumer groups without members, which keep a view's processed offsets for lag tools."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 
 class Group:
-    """The committed offsets of one group, and where the topics begin and end.
+    """The committed offsets of one group, and the bounds of topics.
 
-    Methods raise Unreachable when the brokers do not answer in time.
+    Methods raise Unreachable if the brokers do not answer in time.
     """
 
     def __init__(self, servers: str, name: str, *, timeout: float = 15.0) -> None:
@@ -29,14 +29,14 @@ class Group:
                 "bootstrap.servers": servers,
                 "group.id": name,
                 "enable.auto.commit": False,
-                # Nobody joins the group, so that this is only how long a commit waits for its coordinator.
+                # Nobody joins the group, so this is only how long a commit waits for its coordinator.
                 "session.timeout.ms": round(timeout * 1000),
                 "log_level": 0,
             }
         )
 
     def commit(self, offsets: Offsets) -> None:
-        """Note the offsets that come next; a group with members of its own refuses that, and says so."""
+        """Commit the offsets that come next. A group with members of its own refuses that, and says so."""
         found = [TopicPartition(t, p, o) for t, partitions in offsets.items() for p, o in partitions.items()]
         try:
             self._consumer.commit(offsets=found, asynchronous=False)
@@ -44,7 +44,7 @@ class Group:
             raise self._unreachable(error) from None
 
     def committed(self, partitions: Mapping[str, int]) -> dict[str, dict[int, int]]:
-        """The noted offsets of topics that have so many partitions; partitions without one are left out."""
+        """The committed offsets of topics with these numbers of partitions. Leaves out partitions without one."""
         asked = [TopicPartition(topic, number) for topic, count in partitions.items() for number in range(count)]
         try:
             answered = self._consumer.committed(asked, timeout=self._timeout)
@@ -62,7 +62,7 @@ class Group:
         return {topic: self._bounds(topic, range(count)) for topic, count in partitions.items()}
 
     def at_time(self, partitions: Mapping[str, int], at: datetime) -> dict[str, dict[int, int]]:
-        """Per partition, the first offset of a time or later; partitions that have none are left out."""
+        """Per partition, the first offset at a time or later. Leaves out partitions that have none."""
         self._see(partitions)
         ms = int(at.timestamp() * 1000)
         asked = [TopicPartition(topic, number, ms) for topic, count in partitions.items() for number in range(count)]
@@ -79,7 +79,7 @@ class Group:
         return found
 
     def age(self, topic: str, partition: int, offset: int, now: float) -> float | None:
-        """How many seconds ago the record at an offset was written; None where there is none."""
+        """How many seconds ago the record at an offset was written; None if there is none."""
         self._consumer.assign([TopicPartition(topic, partition, offset)])
         try:
             message = self._consumer.poll(self._timeout)
@@ -94,7 +94,7 @@ class Group:
         self._consumer.close()
 
     def _see(self, partitions: Mapping[str, int]) -> None:
-        """Have the client look at topics that have got partitions since it did: it would do so minutes later."""
+        """Make the client see partitions that topics got since it last looked. By itself it would take minutes."""
         for topic, count in partitions.items():
             if count > self._asked.setdefault(topic, count):
                 try:

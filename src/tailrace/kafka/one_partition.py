@@ -17,8 +17,8 @@ _TIMEOUT = 15.0
 class OnePartitionReader:
     """Follows the one partition of a topic from its start; `what` names the topic in the group id and in errors.
 
-    A topic that does not exist yet has no records; it is followed some seconds after it is made. `usable` says whether
-    a value can take the place of the one before it, where it is read whole.
+    A topic that does not exist yet has no records; it is followed some seconds after it is made. When the topic is read
+    whole, `usable` says whether a value can replace the one before it.
     """
 
     def __init__(self, servers: str, topic: str, what: str, usable: Callable[[str, bytes], bool] | None = None) -> None:
@@ -55,7 +55,7 @@ class OnePartitionReader:
         return records
 
     def poll(self, timeout: float, most: int = 1000) -> list[tuple[str, bytes | None]]:
-        """The records that have come since the last call, about `most`; waits up to `timeout` seconds for the first."""
+        """The records that have come since the last call, about `most`. Waits up to `timeout` seconds for the first."""
         first = self._consumer.poll(timeout)
         if first is None:
             return []
@@ -83,7 +83,7 @@ class OnePartitionWriter:
         self._producer = Producer(
             {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0, "log_level": 0, **REFRESH}
         )
-        # By record key, what became of the newest record that was not written.
+        # By record key, why the newest record was not written.
         self._refused: dict[str, KafkaError] = {}
 
     def put(self, key: str, value: bytes | None) -> None:
@@ -98,7 +98,7 @@ class OnePartitionWriter:
         self._producer.poll(0)
 
     def flush(self, timeout: float = _TIMEOUT) -> None:
-        """Wait until everything is written; raises Unreachable where that takes too long, or some of it was refused."""
+        """Wait until everything is written. Raises Unreachable if that takes too long, or if some of it was refused."""
         if self._producer.flush(timeout) > 0:
             raise Unreachable(f"Kafka at {self._servers} did not take the {self._what} within {timeout:.0f} s")
         refused, self._refused = self._refused, {}

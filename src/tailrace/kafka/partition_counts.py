@@ -1,4 +1,4 @@
-"""How many partitions topics have, looked at every few seconds beside everything else."""
+"""How many partitions topics have, checked every few seconds in the background."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIMEOUT = 5.0
 
 
 class PartitionCounts:
-    """Follows the partitions of some topics from a thread of its own; `known` are the counts to begin with."""
+    """Follows the partitions of some topics from a thread of its own. `known` are the counts to begin with."""
 
     def __init__(self, servers: str, names: Sequence[str], known: dict[str, int], *, every: float = EVERY) -> None:
         self._topics = Topics(servers, timeout=_TIMEOUT)
@@ -37,7 +37,7 @@ class PartitionCounts:
 
     def _run(self) -> None:
         while not self._stop.wait(self._every):
-            # Brokers that do not answer, or refuse, are the queries' to tell.
+            # The queries report brokers that do not answer, or refuse.
             with suppress(Unreachable):
                 found = self._topics.describe(self._names)
                 with self._lock:

@@ -1,4 +1,4 @@
-"""How long a changelog keeps its tombstones: who reads on after a longer pause misses some."""
+"""How long a changelog keeps its tombstones: a reader that continues after a longer pause misses some."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 log = logging.getLogger(__name__)
 
 _TIMEOUT = 5.0
-# A topic's configuration may be altered while it is read.
+# A topic's configuration may be altered while we read the topic.
 _REMEMBERED = 60.0
-# What Kafka itself takes where nothing is configured.
+# Kafka's own default.
 DEFAULT = 24 * 60 * 60.0
 
 
@@ -26,7 +26,7 @@ class Tombstones:
         self._kept: dict[str, tuple[float, float]] = {}
 
     def kept(self, topic: str) -> float | None:
-        """For how many seconds after it was written a tombstone can be read at least; None where no broker says so."""
+        """For how many seconds a tombstone can be read at least after it was written; None if no broker answers."""
         found = self._kept.get(topic)
         if found is None or time.monotonic() >= found[1]:
             asked = self._ask(topic)

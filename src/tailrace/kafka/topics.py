@@ -11,10 +11,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tailrace.errors import TopicError, Unreachable
 
-# What a changelog takes where nobody has said otherwise, and what it takes at least: a key of any length.
+# The longest record of a changelog by default, and the least that a changelog must take: a key of any length.
 LONGEST = 8 * 1024 * 1024
 LEAST = 512 * 1024
-# What a record has at most, whatever its topic says: brokers take requests of 100 MiB, clients answers of 100 MB.
+# The most bytes of a record, whatever its topic says: brokers take requests of 100 MiB, clients answers of 100 MB.
 MOST = 96_000_000
 # A compacted topic keeps every record for this long. A replay after a crash re-emits older versions at newer
 # offsets; compaction must not leave such a record alone before the newer version has been written again.
@@ -24,14 +24,14 @@ COMPACTED = {
     "delete.retention.ms": str(7 * 24 * 60 * 60 * 1000),
     "max.message.bytes": str(LONGEST),
 }
-# What a feed is written to: every event counts, for a day.
+# The settings of a feed's changelog: every event counts, for a day.
 EVENTS = {
     "cleanup.policy": "delete",
     "retention.ms": str(24 * 60 * 60 * 1000),
     "max.message.bytes": str(LONGEST),
 }
-# The newest command of a stream is enough, and one that was not refreshed for so long is of a stream that has expired.
-# Both are done by segment: short ones keep the topic short for who reads it from the start.
+# The newest command of a stream is enough. A stream that was not refreshed for this long has expired.
+# Kafka does both by segment: short segments keep the topic short for readers from the start.
 COMMANDS = {
     "cleanup.policy": "compact,delete",
     "retention.ms": str(24 * 60 * 60 * 1000),
@@ -49,7 +49,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class TopicOnBroker:
-    """A topic as the broker knows it; the id changes when a topic is deleted and made anew."""
+    """A topic as the broker knows it. The id changes if a topic is deleted and made anew."""
 
     name: str
     id: str
@@ -58,9 +58,9 @@ class TopicOnBroker:
 
 @dataclass(frozen=True)
 class Policy:
-    """What Kafka removes from a topic: `compacted`, and for how many seconds tombstones stay then.
+    """What Kafka removes from a topic: whether it is `compacted`, and how many seconds tombstones then stay.
 
-    The defaults are for a topic that can't be asked about.
+    The defaults are for a topic whose settings can't be read.
     """
 
     compacted: bool = True
@@ -68,7 +68,7 @@ class Policy:
 
 
 class Topics:
-    """Looks up and creates topics. Methods raise Unreachable when the brokers do not answer in time."""
+    """Looks up and creates topics. Methods raise Unreachable if the brokers do not answer in time."""
 
     def __init__(self, servers: str, *, timeout: float = 15.0) -> None:
         self._servers = servers
@@ -114,7 +114,7 @@ class Topics:
             time.sleep(0.02)
 
     def require_policy(self, name: str, policy: str) -> None:
-        """Raise TopicError where a topic does not have the cleanup policy that it must have."""
+        """Raise TopicError unless a topic has the cleanup policy that it must have."""
         found = self._config(name)["cleanup.policy"]
         if set(found.split(",")) != set(policy.split(",")):
             why = _REASONS[policy]
@@ -124,22 +124,22 @@ class Topics:
             )
 
     def longest(self, name: str) -> int:
-        """How many bytes a record of a topic may have."""
+        """The most bytes that a record of a topic may have."""
         return _longest(self._config(name))
 
     def lengths(self, names: Sequence[str]) -> dict[str, int]:
-        """The same of several topics, by name; without those whose settings this user may not ask for."""
+        """The same for several topics, by name, without those whose settings this user may not read."""
         return {name: _longest(config) for name, config in self._configs(names).items()}
 
     def policies(self, names: Sequence[str]) -> dict[str, Policy]:
-        """What is removed from topics, by name; without those whose settings this user may not ask for."""
+        """What Kafka removes from topics, by name, without those whose settings this user may not read."""
         return {
             name: Policy("compact" in config["cleanup.policy"], int(config["delete.retention.ms"]) / 1000)
             for name, config in self._configs(names).items()
         }
 
     def require_room(self, name: str) -> None:
-        """Raise TopicError where a topic does not take what is written to it at least."""
+        """Raise TopicError unless a topic takes records of the least length."""
         if (found := self.longest(name)) < LEAST:
             raise TopicError(
                 f"topic {name!r} on {self._servers}: expected max.message.bytes of {LEAST} at least, because a change "
