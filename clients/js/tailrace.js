@@ -70,7 +70,7 @@ export class Client {
   follow(view, { keys, where, ...options } = {}) {
     const target = { view };
     if (keys !== undefined) target.keys = [...new Set([...keys].map(keyText))];
-    if (target.keys?.length === 0) throw new Refused("expected at least one key, got none: leave keys out for all rows");
+    if (target.keys?.length === 0) throw new Refused("expected at least one key, got none: omit keys to get all rows");
     if (where !== undefined) target.where = where;
     return this.#add(target, options);
   }

@@ -52,7 +52,8 @@ def _terms(settings: Settings) -> Terms:
     if settings.text("jwks") and not (issuer and audience):
         raise SettingError(
             "--jwks: expected --jwt-issuer and --jwt-audience with it, got "
-            f"{'no issuer' if not issuer else 'no audience'}; who publishes keys issues tokens for others, too"
+            f"{'no issuer' if not issuer else 'no audience'}; "
+            "an issuer that publishes keys issues tokens for others, too"
         )
     rights = settings.text("rights")
     return Terms(
@@ -79,7 +80,7 @@ def _keys(settings: Settings) -> Keys:
         url = settings.text("jwks")
         fetch = fetcher(url)
         if not url.startswith("https:"):
-            log.warning("keys=unprotected: --jwks is no https URL, so who is on the way can replace the keys")
+            log.warning("keys=unprotected: --jwks is no https URL, so anyone on the way can replace the keys")
         return PublishedKeys(fetch, algorithm)
     if given == ["jwt-secret"]:
         return OneKey(read_key(settings.text("jwt-secret").encode(), algorithm, "TAILRACE_JWT_SECRET"))

@@ -79,7 +79,7 @@ def read_origins(text: str, *, local: bool = False, named: bool = False, credent
     listed = [one.strip() for one in text.split(",") if one.strip()]
     if "*" in listed:
         if credentials:
-            raise SettingError("--origins: expected the origins by name where tokens come in a cookie, got *")
+            raise SettingError("--origins: expected the origins by name if tokens come in a cookie, got *")
         return Origins(any=True)
     found = set()
     for one in listed:

@@ -48,7 +48,7 @@ class Registry:
             # The text that was given may hold a password anywhere.
             raise RegistryError(
                 "--registry: expected a URL such as http://localhost:8081 or https://user:password@host/path, got "
-                "another text; percent-encode what is special in the user and the password"
+                "another text; percent-encode special characters in the user and the password"
             )
         user, at, host = parts.netloc.rpartition("@")
         if at:

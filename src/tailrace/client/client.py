@@ -100,7 +100,7 @@ class Client:
         if keys is not None:
             target["keys"] = list(dict.fromkeys(key_text(key) for key in keys))
             if not target["keys"]:
-                raise Refused("expected at least one key, got none: leave keys out for all rows")
+                raise Refused("expected at least one key, got none: omit keys to get all rows")
         if where is not None:
             target["where"] = where
         return self._add(target, **callbacks)

@@ -23,7 +23,7 @@ class Ends:
     def end(self, topic: str, partition: int) -> int:
         """The offset that the next record of a partition gets. Raises Unreachable if Kafka does not answer."""
         if not self._servers:
-            raise Unreachable("this process was told of no Kafka: see --kafka")
+            raise Unreachable("this process has no address of Kafka: see --kafka")
         with self._lock:
             if self._consumer is None:
                 self._consumer = Consumer(

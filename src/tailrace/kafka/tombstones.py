@@ -46,7 +46,7 @@ class Tombstones:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 log.warning(
                     "the configuration of topic %s may not be read, so tombstones are taken to be kept for %.0f h: "
-                    "allow DescribeConfigs where delete.retention.ms is shorter",
+                    "allow DescribeConfigs if delete.retention.ms is shorter",
                     topic,
                     DEFAULT / 3600,
                 )

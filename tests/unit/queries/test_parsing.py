@@ -181,7 +181,7 @@ def test_equality_terms_are_told(text: str, equal: dict[str, set[object]]) -> No
         ("total > 1)", 9, "an opening parenthesis"),
         ("status in ()", 11, "a value, got"),
         ("status in ('a',)", 15, "a value, got"),
-        ("", None, "Leave the query away"),
+        ("", None, "Omit the query"),
         ("order_id = 1; total = 1", 12, "got ';'"),
         ("order_id = 1 -- and", 13, "a comment"),
         ("order_id = 1 --1", 13, "a comment"),

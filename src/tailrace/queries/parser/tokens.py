@@ -92,7 +92,7 @@ def check(text: str) -> list[Token]:
             at=at,
         ) from None
     if not raw:
-        raise QueryError(expected="a condition", got="nothing", remedy="Leave the query away to get all rows.")
+        raise QueryError(expected="a condition", got="nothing", remedy="Omit the query to get all rows.")
     if len(raw) > MAX_TOKENS:
         raise QueryError(
             expected=f"at most {MAX_TOKENS} words and symbols", got=f"{len(raw)}", remedy="Ask for less at once."
