@@ -14,7 +14,7 @@ from typing import Protocol
 from fanout_figures import FEED, KEY, QUERY
 from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, CatalogView, Column
 from tailrace.contracts.commands import commands_topic
-from tailrace.contracts.event import Event
+from tailrace.contracts.event import FeedEvent
 from tailrace.contracts.record import Change
 from tailrace.errors import PartDied
 from tailrace.kafka.topics import COMMANDS, Topics
@@ -154,8 +154,8 @@ def _writer(redis: str, catalog: Catalog) -> StoreWriter:
     return writer
 
 
-def _event(number: int, key: int, at: int, offset: int) -> Event:
-    return Event(b"%d" % key, row(number, key, at), 1, offset + 1, at // 1_000_000, offset, b"fanout:0")
+def _event(number: int, key: int, at: int, offset: int) -> FeedEvent:
+    return FeedEvent(b"%d" % key, row(number, key, at), 1, offset + 1, at // 1_000_000, offset, b"fanout:0")
 
 
 def _expect(found: Sequence[object], taken: type) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tailrace.contracts.catalog import CatalogFeed
-from tailrace.contracts.event import Event
+from tailrace.contracts.event import FeedEvent
 from tailrace.store.write.feeds import Taken
 
 
@@ -15,7 +15,7 @@ class Kept:
     """What is kept for one client: all events after `base` but those up to `dropped`."""
 
     base: int
-    events: list[Event] = field(default_factory=list)
+    events: list[FeedEvent] = field(default_factory=list)
     dropped: int | None = None
 
     @property
@@ -62,7 +62,7 @@ class FeedModel:
         self.kept = {} if self.always else {client: Kept(since) for client in self.listening}
 
     def apply(
-        self, events: list[Event], reached: int, tended: Collection[bytes]
+        self, events: list[FeedEvent], reached: int, tended: Collection[bytes]
     ) -> tuple[Taken, list[tuple[bytes, int, int]]]:
         """What is taken, and which events are published: client, offset of what it had before, offset."""
         new, kept, published, touched = 0, 0, [], set()

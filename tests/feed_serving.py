@@ -9,7 +9,7 @@ from typing import Any, cast
 import redis
 
 from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, Column
-from tailrace.contracts.event import Event
+from tailrace.contracts.event import FeedEvent
 from tailrace.contracts.position import Position
 from tailrace.store.layout.feed_keys import FeedKeys, FeedPlace, feed_keys
 from tailrace.store.layout.keys import default_prefix
@@ -60,7 +60,7 @@ class FeedStore:
         first = self.offset + 1
         now = int(time.time() * 1000)
         events = [
-            Event(client.encode(), f'{{"text":"{value}"}}'.encode(), self.entry.generation, n + 1, now, n, b"s:0")
+            FeedEvent(client.encode(), f'{{"text":"{value}"}}'.encode(), self.entry.generation, n + 1, now, n, b"s:0")
             for n, value in enumerate(values, first)
         ]
         packed = pack_events(events, ordered=self.entry.ordered)

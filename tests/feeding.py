@@ -12,7 +12,7 @@ import redis
 from confluent_kafka import Producer
 
 from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, Column, catalog_topic
-from tailrace.contracts.event import Event
+from tailrace.contracts.event import FeedEvent
 from tailrace.dev.broker import Broker
 from tailrace.kafka.catalog_topic import CatalogWriter
 from tailrace.kafka.topics import COMPACTED, EVENTS, Topics
@@ -62,7 +62,7 @@ class FeedLog:
         """Write the next event of a source partition, or one of a version, and wait until the broker has it."""
         found = self._versions.get((origin, partition), 0) + 1 if version is None else version
         self._versions[origin, partition] = max(found, self._versions.get((origin, partition), 0))
-        event = Event(client, value, self.entry.generation, found, 0, -1, b"%b:%d" % (origin.encode(), partition))
+        event = FeedEvent(client, value, self.entry.generation, found, 0, -1, b"%b:%d" % (origin.encode(), partition))
         self.put_raw(client, value, event.headers())
 
     def put_raw(self, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.connection.pace import Pace
 from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.keys.reads import Reads
@@ -51,7 +51,7 @@ def unpaced(metrics: Metrics) -> Tick:
 class ModelStore:
     """A changelog, a store that is filled from it, and a pub/sub link that can fail; one lineage, one generation."""
 
-    def __init__(self, view: KnownView) -> None:
+    def __init__(self, view: ServedView) -> None:
         self.view = view
         self.log: list[list[tuple[bytes, StoredRow]]] = [[] for _ in range(view.partitions)]
         self.rows: dict[bytes, StoredRow] = {}
@@ -132,9 +132,9 @@ class ModelStore:
 class Parts:
     """The parts of a gateway between the link and the wires."""
 
-    def __init__(self, view: KnownView, **timing: float) -> None:
+    def __init__(self, view: ServedView, **timing: float) -> None:
         self.store = ModelStore(view)
-        self.known = Known()
+        self.known = ServedCatalog()
         self.known.views = {view.name: view}
         self.metrics = Metrics(self.known)
         settings = Timing(**{"poll": 0.0, "patience": 0.0, **timing})

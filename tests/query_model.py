@@ -15,7 +15,7 @@ from typing import Any, cast
 from gateway_model import unpaced
 from tailrace.contracts.catalog import Column
 from tailrace.contracts.position import Position
-from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.commands import CommandWriter
@@ -229,8 +229,8 @@ class ModelGateway:
     def __init__(self, store: ModelStore, *, most_held: int, most_recent: int) -> None:
         self.store = store
         columns = (Column("k", "string"),)
-        self.view = KnownView("v", LINEAGE, 1, len(store.parts), columns, columns)
-        known = Known()
+        self.view = ServedView("v", LINEAGE, 1, len(store.parts), columns, columns)
+        known = ServedCatalog()
         known.views = {"v": self.view}
         metrics = Metrics(known)
         matches = cast(Matches, store)

@@ -9,13 +9,13 @@ from typing import Any
 from gateway_model import Parts, messages
 from tailrace.contracts.catalog import Column
 from tailrace.contracts.position import Position
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.live.keys.subscription import KeySubscription
 from tailrace.gateway.live.keys.sweep import Passage
 from tailrace.gateway.live.keys.watched import WatchedKey
 
-VIEW = KnownView("names", "0123abcd", 1, 2, (Column("name", "string"),))
+VIEW = ServedView("names", "0123abcd", 1, 2, (Column("name", "string"),))
 KEYS = [b"a", b"b", b"c", b"d", b"e", b"f"]
 
 

@@ -21,7 +21,7 @@ _LONGEST_SOURCE = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class FeedEvent:
     """One event of a feed. `source` is the source topic and its partition, as text."""
 
     client: bytes
@@ -45,14 +45,14 @@ class Event:
 
 
 def identity(client: bytes, value: bytes, source: bytes, version: int) -> bytes:
-    """See `Event.identity`."""
+    """See `FeedEvent.identity`."""
     digest = hashlib.blake2b(b"%d %b%b" % (len(client), client, value), digest_size=10)
     return b"%b:%d:%b" % (source, version, digest.digest())
 
 
 def decode_event(
     key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]] | None, offset: int
-) -> Event:
+) -> FeedEvent:
     """The event that a Kafka record holds. Raises NotAChange for a record of another kind."""
     if key is None:
         raise NotAChange("expected the client as the record key, got a record without a key")
@@ -64,7 +64,7 @@ def decode_event(
     origin = found.get("s") or b""
     if len(origin) > _LONGEST_SOURCE:
         raise NotAChange(f"expected the header 's' with {_LONGEST_SOURCE} bytes at most, got {len(origin)}")
-    return Event(
+    return FeedEvent(
         client=key,
         value=value,
         generation=number(found, "g"),

@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII
 
 
 @dataclass(frozen=True, slots=True)
-class KnownView:
+class ServedView:
     """One build of a view; two that are equal take each other's positions.
 
     `columns` are all columns of a row, those of the key first. `sources` are the topics that it is computed from;
@@ -50,7 +50,7 @@ class KnownView:
     by_offset: bool = field(default=False, compare=False)
 
     @classmethod
-    def of(cls, catalog: Catalog, view: CatalogView) -> KnownView:
+    def of(cls, catalog: Catalog, view: CatalogView) -> ServedView:
         key = {column.name for column in view.key}
         return cls(
             name=view.name,
@@ -85,7 +85,7 @@ class KnownView:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownFeed:
+class ServedFeed:
     """A feed as the catalog declares it."""
 
     entry: CatalogFeed
@@ -103,17 +103,17 @@ class KnownFeed:
         """Where the store holds a client's events."""
         return FeedPlace(self.entry, self.partition(client), self.lineage)
 
-    def continues(self, other: KnownFeed) -> bool:
+    def continues(self, other: ServedFeed) -> bool:
         """Whether positions of the other are good for this one: a new generation goes on in the same changelog."""
         return (self.lineage, self.entry.partitions) == (other.lineage, other.entry.partitions)
 
 
-class Known:
+class ServedCatalog:
     """The newest catalog and the progress of its views. Nothing is forgotten when Redis loses it."""
 
     def __init__(self) -> None:
-        self.views: Mapping[str, KnownView] = {}
-        self.feeds: Mapping[str, KnownFeed] = {}
+        self.views: Mapping[str, ServedView] = {}
+        self.feeds: Mapping[str, ServedFeed] = {}
         self.catalog: Catalog | None = None
         self.topics: Mapping[str, CatalogTopic] = {}
         self.progress: Mapping[str, Progress] = {}
@@ -146,12 +146,12 @@ class Known:
                 except ValueError as error:
                     unreadable.add(f"{name} can't be read: {error}")
         self._tell(unreadable)
-        views = {view.name: KnownView.of(catalog, view) for view in catalog.views.values()}
+        views = {view.name: ServedView.of(catalog, view) for view in catalog.views.values()}
         changed = {name for name, view in self.views.items() if views.get(name) != view}
         if views != self.views:
             log.info("catalog=loaded views=%s changed=%s", ",".join(sorted(views)), ",".join(sorted(changed)) or "-")
         self.views, self.progress = views, {one.view: one for one in progress}
-        self.feeds = {feed.name: KnownFeed(feed, catalog.lineage(feed)) for feed in catalog.feeds.values()}
+        self.feeds = {feed.name: ServedFeed(feed, catalog.lineage(feed)) for feed in catalog.feeds.values()}
         if catalog != self.catalog:
             self.catalog = catalog
         self.topics = catalog.topics

@@ -13,7 +13,7 @@ from tailrace.access.limits import Limits
 from tailrace.access.revoked import Revoked
 from tailrace.contracts.commands import commands_topic
 from tailrace.gateway.budgets import Budgets
-from tailrace.gateway.catalog import Known
+from tailrace.gateway.catalog import ServedCatalog
 from tailrace.gateway.connection.connections import Connections
 from tailrace.gateway.connection.doorway import Doorway
 from tailrace.gateway.guard.access import Access
@@ -65,7 +65,7 @@ class Gateway:
         self.app = app
         self.timing = timing
         self.limits = limits
-        self.known = Known()
+        self.known = ServedCatalog()
         self.metrics = Metrics(self.known)
         self.known.failed = partial(self.metrics.set_aside, "catalog")
         self.predicates = Predicates()

@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace.contracts.catalog import Progress
 from tailrace.contracts.freshness import Freshness, Report, freshness, why_stale
-from tailrace.gateway.catalog import Known
+from tailrace.gateway.catalog import ServedCatalog
 from tailrace.gateway.gateway import Gateway
 from tailrace.store.connection.outages import Unavailable
 
@@ -60,7 +60,7 @@ async def readiness(gateway: Gateway) -> dict[str, Any]:
     return {"ready": not reasons, "reasons": reasons, "degraded": degraded, "views": views, "feeds": feeds}
 
 
-def all_fresh(known: Known, reports: Mapping[str, Sequence[Report]], now: int) -> dict[str, Freshness]:
+def all_fresh(known: ServedCatalog, reports: Mapping[str, Sequence[Report]], now: int) -> dict[str, Freshness]:
     """How fresh every view and feed of the app is at a time in ms."""
     found = {}
     for name, view in known.views.items():
@@ -70,7 +70,7 @@ def all_fresh(known: Known, reports: Mapping[str, Sequence[Report]], now: int) -
     return found
 
 
-def all_degraded(known: Known, fresh: Mapping[str, Freshness]) -> list[dict[str, str]]:
+def all_degraded(known: ServedCatalog, fresh: Mapping[str, Freshness]) -> list[dict[str, str]]:
     """Every reason why rows of a view, or events of a feed, may be stale."""
     said = {name: known.progress.get(name, _UNKNOWN) for name in fresh}
     return [

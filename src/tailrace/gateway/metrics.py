@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tailrace.gateway.catalog import Known
+from tailrace.gateway.catalog import ServedCatalog
 from tailrace.store.layout.stored_position import StoredPosition
 
 _SURFACES = ("sse", "ws")
@@ -21,7 +21,7 @@ _DELAYS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 class Metrics:
     """What the gateway counts about itself, and what the catalog says of the pipeline."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: ServedCatalog) -> None:
         registry = self.registry = CollectorRegistry()
         self.followers = Gauge(
             "tailrace_gateway_followers", "Keys that are followed, once per client.", registry=registry
@@ -179,7 +179,7 @@ def _tasks() -> int:
 class _StoreCollector(Collector):
     """What the store says: progress records of the pipeline, and offsets as last read."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: ServedCatalog) -> None:
         self._known = known
         self.found: Mapping[tuple[str, int], StoredPosition] = {}
 

@@ -69,7 +69,7 @@ class ViewStatus:
 
 
 @dataclass(frozen=True)
-class DeadLetters:
+class DeadLetterCounts:
     """How many records of a topic could not be used, by reason; up to `behind` records before its end.
 
     For a changelog, `letters` counts the records that its dead-letter topic still holds.
@@ -85,7 +85,7 @@ class Status:
     """Every view and feed of an app, and the dead letters of its topics."""
 
     views: list[ViewStatus]
-    dead_letters: list[DeadLetters]
+    dead_letters: list[DeadLetterCounts]
 
 
 def status(app: str, settings: Settings) -> Status:
@@ -178,7 +178,9 @@ def _kept(columns: Sequence[str], more: Mapping[str, str] | None = None) -> str:
     return f"every {what} of the last {more['within']}" if "within" in more else f"every {what} for ever"
 
 
-def _dead_letters(catalog: Catalog, records: Mapping[str, bytes], topics: Topics, servers: str) -> list[DeadLetters]:
+def _dead_letters(
+    catalog: Catalog, records: Mapping[str, bytes], topics: Topics, servers: str
+) -> list[DeadLetterCounts]:
     found = [Progress.decode(value) for key, value in records.items() if key.startswith(DEAD_LETTER_RECORDS)]
     counts = {name: topic.partitions for name, topic in topics.describe([one.view for one in found]).items()}
     known = {one.view for one in found}
@@ -192,7 +194,7 @@ def _dead_letters(catalog: Catalog, records: Mapping[str, bytes], topics: Topics
     finally:
         group.close()
     of_topics = [
-        DeadLetters(
+        DeadLetterCounts(
             one.view,
             {reason: count for reason, count in one.skipped.items() if count},
             backlog(one.processed, {one.view: bounds[one.view]}),
@@ -201,7 +203,7 @@ def _dead_letters(catalog: Catalog, records: Mapping[str, bytes], topics: Topics
         if one.view in bounds
     ]
     of_changelogs = [
-        DeadLetters(changelog, {NOT_APPLIED: sum(end - first for first, end in letters[name].values())}, 0)
+        DeadLetterCounts(changelog, {NOT_APPLIED: sum(end - first for first, end in letters[name].values())}, 0)
         for changelog, name in sorted(kept.items())
         if name in letters
     ]

@@ -46,7 +46,7 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class Pattern:
+class LikePattern:
     """A pattern, spelled with a backslash as escape."""
 
     text: str
@@ -81,7 +81,7 @@ class Pattern:
         return True
 
 
-def read_pattern(text: str, escape: str) -> Pattern:
+def read_pattern(text: str, escape: str) -> LikePattern:
     """The pattern in a text. Raises ValueError if the escape is before anything but %, _ and itself."""
     runs: list[list[str | None]] = [[]]
     characters = iter(text)
@@ -97,7 +97,7 @@ def read_pattern(text: str, escape: str) -> Pattern:
             runs[-1].append(ANY if character == "_" else character)
     # Two `%` in a row are one: an empty run in the middle finds nothing.
     kept = [run for i, run in enumerate(runs) if run or i in (0, len(runs) - 1)]
-    return Pattern("%".join(map(_spell, kept)), tuple(map(_run, kept)))
+    return LikePattern("%".join(map(_spell, kept)), tuple(map(_run, kept)))
 
 
 def _spell(run: list[str | None]) -> str:

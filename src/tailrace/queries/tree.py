@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from tailrace.queries.kinds import Kind, kind_of
-from tailrace.queries.pattern import Pattern
+from tailrace.queries.pattern import LikePattern
 from tailrace.types.tree import Type
 
 Scalar = int | Decimal | float | str | bool | None
@@ -107,7 +107,7 @@ class Like:
     """Whether a text matches a pattern."""
 
     operand: Field
-    pattern: Pattern
+    pattern: LikePattern
     negated: bool
 
 

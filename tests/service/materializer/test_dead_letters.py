@@ -18,7 +18,7 @@ from tailrace.contracts.record import Change
 from tailrace.dev.broker import Broker
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import Topics
-from tailrace.operations.status import DeadLetters, status
+from tailrace.operations.status import DeadLetterCounts, status
 from tailrace.settings import Settings
 
 
@@ -77,7 +77,7 @@ def test_a_record_that_is_no_change_is_kept_as_it_was_with_where_and_why_and_onl
         assert (other.key(), other.value()) == (b"a", None)
         addresses = Namespace(kafka=log.broker.address, redis=server.url, prefix=log.prefix)
         assert status(log.app, Settings.read(addresses, {})).dead_letters == [
-            DeadLetters(log.view, {"not-applied": 2}, 0)
+            DeadLetterCounts(log.view, {"not-applied": 2}, 0)
         ]
         ends = log.ends()
         eventually(lambda: committed(log) == {n: end + 1 for n, end in ends.items()}, "the group has committed")

@@ -17,7 +17,7 @@ from oracle import read_topic
 from running import eventually
 from services import NewRedis
 from tailrace.contracts.catalog import Catalog
-from tailrace.contracts.event import Event
+from tailrace.contracts.event import FeedEvent
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.dead_letters import dead_letter_topic
@@ -311,7 +311,7 @@ def test_every_event_counts_once_in_the_order_of_the_changelog_whatever_is_repea
 
         # An instance that was paused, and believes what was so before.
         begun = cast(bytes, redis.Redis.from_url(url).hget(cast(str, log.keys.position), "history")).decode()
-        zombie = pack_events([Event(b"ann", b"zombie", 1, 999, 0, 13, b"s:0")])
+        zombie = pack_events([FeedEvent(b"ann", b"zombie", 1, 999, 0, 13, b"s:0")])
         assert feeds.apply(log.place, begun, 11, 13, zombie) == PositionMoved(12)
         assert feeds.apply(log.place, "an earlier restore", 12, 13, zombie) == PositionMoved(12)
         assert own.events(b"ann", 2) == [b"last"] and log.stored(url) == 12

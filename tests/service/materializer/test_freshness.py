@@ -27,7 +27,7 @@ from tailrace.contracts.catalog import (
     Progress,
     catalog_topic,
 )
-from tailrace.contracts.event import Event
+from tailrace.contracts.event import FeedEvent
 from tailrace.contracts.freshness import FORGOTTEN, Delay, Report
 from tailrace.contracts.record import Change
 from tailrace.dev.broker import Broker
@@ -197,7 +197,7 @@ def test_feeds_have_a_delay_too(broker: Broker, redis_server: RedisServer, fresh
         at = now()
         for n in range(3):
             source.produce(0, at + n)
-            log.put_raw(b"ann", b"{}", Event(b"ann", b"{}", 1, n + 1, at + n, -1, b"s:0").headers())
+            log.put_raw(b"ann", b"{}", FeedEvent(b"ann", b"{}", 1, n + 1, at + n, -1, b"s:0").headers())
         eventually(lambda: shown(log, url).behind == 0, "everything has been served")
         delay = shown(log, url).delay
         assert delay is not None and delay.rows == 3 and shown(log, url).newest == at + 2

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from feed_model import FeedModel
 from hearing import heard_before
 from tailrace.contracts.catalog import CatalogFeed
-from tailrace.contracts.event import Event
+from tailrace.contracts.event import FeedEvent
 from tailrace.contracts.record import MAX_NUMBER
 from tailrace.dev.redis_server import RedisServer
 from tailrace.materializer.feeds.batch import gather
@@ -189,12 +189,12 @@ class FeedSteps(RuleBasedStateMachine):
             missed = [] if kept.dropped is None else [kept.dropped]
             assert after < max(kept.base, self.model.since, *missed), "who misses nothing is not"
 
-    def events(self, batch: list[tuple[bytes, bytes, int, bytes]], offset: int) -> list[Event]:
+    def events(self, batch: list[tuple[bytes, bytes, int, bytes]], offset: int) -> list[FeedEvent]:
         found = []
         for n, (client, source, step, value) in enumerate(batch):
             version = self.versions[source] + step
             self.versions[source] = max(self.versions[source], version)
-            found.append(Event(client, value, 1, version, 0, offset + n, source))
+            found.append(FeedEvent(client, value, 1, version, 0, offset + n, source))
         return found
 
     @rule(client=clients)
@@ -378,7 +378,9 @@ def test_a_page_begins_after_any_offset_and_holds_the_last_events_up_to_the_leng
         servers = AsyncServers(redis_server.url)
         reader = FeedHistories(servers, f"test:{fresh}", "g1")
         for size in (1, 1, 3, length, length + 3):
-            events = [Event(b"a", b"{}", 1, reached + 3 * n, 0, reached + 3 * n, b"s:0") for n in range(1, size + 1)]
+            events = [
+                FeedEvent(b"a", b"{}", 1, reached + 3 * n, 0, reached + 3 * n, b"s:0") for n in range(1, size + 1)
+            ]
             last = events[-1].offset
             assert store.apply(place, begun, reached, last, pack_events(events)) == Taken(size, size)
             written += [event.offset for event in events]

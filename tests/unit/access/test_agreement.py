@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tailrace.access.identity import Identity
 from tailrace.access.rights import Rights, RightsError, read_document
 from tailrace.contracts.catalog import Column
-from tailrace.gateway.catalog import Known, KnownFeed, KnownView
+from tailrace.gateway.catalog import ServedCatalog, ServedFeed, ServedView
 from tailrace.gateway.guard.authorizer import Authorizer
 from tailrace.gateway.live.predicates import Predicates
 from tailrace.gateway.live.requests import FollowKeys, FollowQuery
@@ -107,9 +107,9 @@ def test_lookup_listing_key_stream_query_stream_and_feed_show_the_same_rows(
 ) -> None:
     key, rows, grant, claims = world
     columns = (*key, Column("owner", "string"))
-    known = Known()
-    known.loaded, known.views = True, {"v": KnownView("v", "l", 1, 1, key, columns)}
-    known.feeds = {"f": cast(KnownFeed, SimpleNamespace(entry=SimpleNamespace(key=key)))}
+    known = ServedCatalog()
+    known.loaded, known.views = True, {"v": ServedView("v", "l", 1, 1, key, columns)}
+    known.feeds = {"f": cast(ServedFeed, SimpleNamespace(entry=SimpleNamespace(key=key)))}
     patterns = grant.get("keys", True) if isinstance(grant, dict) else grant
     try:
         document = read_document({"views": {"*": True, "v": grant}, "feeds": {"*": True, "f": patterns}})

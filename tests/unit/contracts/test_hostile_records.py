@@ -26,7 +26,7 @@ from tailrace.contracts.freshness import Report
 from tailrace.contracts.key_changes import KeyChanges
 from tailrace.contracts.requests import Request, request_for
 from tailrace.errors import NewerFormat, TailraceError
-from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.materializer.queries.live_queries import LiveQueries, ViewQueries
 from tailrace.pipeline.lifecycle.past import Past
 
@@ -67,7 +67,7 @@ def _catalog(data: bytes) -> None:
     found = Catalog.decode(data, CATALOG)
     found.encode()
     for view in found.views.values():
-        KnownView.of(found, view)
+        ServedView.of(found, view)
         assert view.partitions > 0 and view.changelog[:0] < "x"
     queries = LiveQueries()
     queries.set_views({name: (*view.key, *view.columns) for name, view in found.views.items()})
@@ -139,7 +139,7 @@ def test_an_entry_that_cannot_be_read_stays_what_it_was_and_stops_no_other() -> 
 
 
 def test_a_gateway_follows_what_it_can_read_and_tells_the_rest_once() -> None:
-    known, failures = Known(), list[None]()
+    known, failures = ServedCatalog(), list[None]()
     known.failed = lambda: failures.append(None)
     known.load({APP_RECORD: CATALOG.encode(), PROGRESS_RECORDS + "orders": PROGRESS.encode()})
     for data in (b"{}", DEEP):
@@ -154,7 +154,7 @@ def test_a_gateway_follows_what_it_can_read_and_tells_the_rest_once() -> None:
 @pytest.mark.parametrize("key", [b'["\\ud800",1]', b"[" * 5000, b"[1", b"[1]", b"\xff", b'["a",' + b"9" * 5000 + b"]"])
 def test_every_key_that_a_client_may_name_has_a_spelling(key: bytes) -> None:
     view = replace(VIEW, key=(Column("a", "string"), Column("b", "bigint")))
-    assert json.loads(KnownView.of(CATALOG, view).key_object(key)).keys() == {"key"}
+    assert json.loads(ServedView.of(CATALOG, view).key_object(key)).keys() == {"key"}
 
 
 @pytest.mark.parametrize("value", [DEEP, b'{"n":1e99999999999999999999}', b"{", b"\xff", b"[1]", b"1" * 5000])

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace import App
 from tailrace.contracts.catalog import Catalog, CatalogFeed
-from tailrace.contracts.event import Event, decode_event
+from tailrace.contracts.event import FeedEvent, decode_event
 from tailrace.contracts.record import NotAChange
 from tailrace.materializer.feeds.start import beginning
 from tailrace.pipeline.analysis.definitions import definition
@@ -19,7 +19,7 @@ from tailrace.pipeline.view.plan import ordered
 from tailrace.store.read.feed_histories import Registration
 from tailrace.store.write.feeds import REMEMBERED, Beginning
 
-EVENT = Event(b"ann", b"{}", 2, 8, 1700, 41, b"0a1b:3")
+EVENT = FeedEvent(b"ann", b"{}", 2, 8, 1700, 41, b"0a1b:3")
 
 
 def feed_of(**declared: Any) -> CatalogFeed:
@@ -46,15 +46,15 @@ def test_an_event_that_was_too_long_is_refused_with_its_length() -> None:
 
 def test_events_of_one_record_have_identities_of_their_own_and_a_replay_has_the_same() -> None:
     others = [
-        Event(b"bob", b"{}", 2, 8, 1700, 41, b"0a1b:3"),
-        Event(b"an", b"n{}", 2, 8, 1700, 41, b"0a1b:3"),
-        Event(b"ann", b"{1}", 2, 8, 1700, 41, b"0a1b:3"),
-        Event(b"ann", b"{}", 2, 9, 1700, 41, b"0a1b:3"),
-        Event(b"ann", b"{}", 2, 8, 1700, 41, b"0a1b:4"),
-        Event(b"ann", b"{}", 2, 8, 1700, 41, b"0a1c:3"),
+        FeedEvent(b"bob", b"{}", 2, 8, 1700, 41, b"0a1b:3"),
+        FeedEvent(b"an", b"n{}", 2, 8, 1700, 41, b"0a1b:3"),
+        FeedEvent(b"ann", b"{1}", 2, 8, 1700, 41, b"0a1b:3"),
+        FeedEvent(b"ann", b"{}", 2, 9, 1700, 41, b"0a1b:3"),
+        FeedEvent(b"ann", b"{}", 2, 8, 1700, 41, b"0a1b:4"),
+        FeedEvent(b"ann", b"{}", 2, 8, 1700, 41, b"0a1c:3"),
     ]
     assert len({EVENT.identity, *(other.identity for other in others)}) == 7
-    assert Event(b"ann", b"{}", 3, 8, 1701, 99, b"0a1b:3").identity == EVENT.identity
+    assert FeedEvent(b"ann", b"{}", 3, 8, 1701, 99, b"0a1b:3").identity == EVENT.identity
 
 
 def test_limits_of_a_feed_are_no_part_of_its_definition() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tailrace.contracts.event import Event
+from tailrace.contracts.event import FeedEvent
 from tailrace.contracts.freshness import Delay, Report, freshness
 from tailrace.contracts.record import Change
 from tailrace.materializer.delays import Delays, Minute, Times, times_of, times_of_events
@@ -130,10 +130,10 @@ def test_a_batch_knows_the_one_build_that_it_is_of() -> None:
 
 def test_times_of_events_are_those_of_all_of_few_and_of_some_of_many() -> None:
     for ordered in (True, False):
-        few = [Event(b"%d" % (n % 3), b"{}", 1, n + 1, 100 + n, n, b"s:0") for n in range(10)]
+        few = [FeedEvent(b"%d" % (n % 3), b"{}", 1, n + 1, 100 + n, n, b"s:0") for n in range(10)]
         found = times_of_events(pack_events(few, ordered=ordered), live=True)
         assert sorted(found.spread) == list(range(100, 110)) and max(found.last) == 109 and found.rows == 10
-        many = [Event(b"%d" % (n % 200), b"{}", 1, n + 1, 100 + n, n, b"s:0") for n in range(400)]
+        many = [FeedEvent(b"%d" % (n % 200), b"{}", 1, n + 1, 100 + n, n, b"s:0") for n in range(400)]
         packed = pack_events(many, ordered=ordered)
         found = times_of_events(packed, live=True)
         assert len(found.spread) <= 16 and max(found.spread) == 499 and found.rows == 400

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.contracts.event import Event, decode_event
+from tailrace.contracts.event import FeedEvent, decode_event
 from tailrace.contracts.record import MAX_NUMBER, NotAChange
 from tailrace.materializer.feeds.batch import FeedBatch, gather
 from tailrace.materializer.feeds.partitions import Tended
@@ -22,7 +22,7 @@ events = st.lists(
 )
 
 
-def record(event: Event) -> RawRecord:
+def record(event: FeedEvent) -> RawRecord:
     headers: Any = event.headers()
     return (event.client, event.value, headers, event.offset)
 
@@ -38,10 +38,10 @@ def test_a_batch_has_every_event_above_the_mark_of_its_source_in_order(
     written: list[tuple[bytes, bytes, int, bool]], marks: dict[bytes, int], ordered: bool, most: int
 ) -> None:
     records: list[RawRecord] = []
-    expected: list[Event] = []
+    expected: list[FeedEvent] = []
     held = dict(marks)
     for offset, (client, source, version, foreign) in enumerate(written):
-        event = Event(client, b"%d" % offset, 1, version, offset, offset, source)
+        event = FeedEvent(client, b"%d" % offset, 1, version, offset, offset, source)
         records.append((client, b"", None, offset) if foreign else record(event))
         if not foreign and version > held.get(source, -1):
             expected.append(event)
@@ -86,7 +86,7 @@ def test_headers_in_any_shape_are_read_as_decode_event_reads_them(
         reason = str(error)
     # The second record is of a source that was seen before.
     (first,) = gathered([(key, value, headers, 3)], {})
-    plain = Event(b"k", b"{}", 7, 1, 7, 2, b"topic:7")
+    plain = FeedEvent(b"k", b"{}", 7, 1, 7, 2, b"topic:7")
     (second,) = gathered([record(plain), (key, value, headers, 3)], {}, ordered=False)
     for batch in (first, second):
         assert [why for _, why in batch.refused] == ([reason] if reason is not None else [])
@@ -98,7 +98,7 @@ def test_headers_in_any_shape_are_read_as_decode_event_reads_them(
 
 def test_numbers_are_kept_as_the_store_spells_them() -> None:
     spelled = [b"1", b"01", b"0", b"8", b"000", b"%d" % MAX_NUMBER, b"0%d" % 10**17]
-    plain = Event(b"k", b"{}", 1, 1, 1, 2, b"topic:7")
+    plain = FeedEvent(b"k", b"{}", 1, 1, 1, 2, b"topic:7")
     for g, v, t in product(spelled, repeat=3):
         headers: Any = [("g", g), ("v", v), ("t", t), ("p", b"7"), ("s", b"topic")]
         # Of a source that was seen before, which is the short way.
@@ -107,7 +107,7 @@ def test_numbers_are_kept_as_the_store_spells_them() -> None:
 
 
 def test_records_that_are_in_the_store_are_passed_over() -> None:
-    records = [record(Event(b"a", b"{}", 1, n + 1, 1, n, b"s:0")) for n in range(5)]
+    records = [record(FeedEvent(b"a", b"{}", 1, n + 1, 1, n, b"s:0")) for n in range(5)]
     (batch,) = gathered(records, {}, stored=2)
     assert (batch.packed.count, batch.reached, batch.records) == (2, 4, 2)
     assert gathered(records, {}, stored=4) == []
@@ -115,7 +115,7 @@ def test_records_that_are_in_the_store_are_passed_over() -> None:
 
 def test_large_values_are_cut_into_batches_in_their_order() -> None:
     sizes = [300, 300, 500, 2000, 1, 1]
-    records = [record(Event(b"a", b"x" * size, 1, n + 1, 1, n, b"s:0")) for n, size in enumerate(sizes)]
+    records = [record(FeedEvent(b"a", b"x" * size, 1, n + 1, 1, n, b"s:0")) for n, size in enumerate(sizes)]
     assert [(batch.reached, batch.records) for batch in gathered(records, {})] == [(1, 2), (2, 1), (3, 1), (5, 2)]
 
 

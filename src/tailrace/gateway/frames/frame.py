@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tailrace.gateway.catalog import KnownView
+    from tailrace.gateway.catalog import ServedView
 
 
 class About:
@@ -22,7 +22,7 @@ class About:
 
     __slots__ = ("_names", "_view")
 
-    def __init__(self, names: Mapping[str, str], view: KnownView | None = None) -> None:
+    def __init__(self, names: Mapping[str, str], view: ServedView | None = None) -> None:
         self._names = to_json(names)[1:-1]
         self._view = view
 

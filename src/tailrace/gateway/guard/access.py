@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from tailrace.access.identity import Identity
 from tailrace.access.rights import Kind
-from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.live.predicates import Predicates
 from tailrace.gateway.live.requests import Follow, FollowKeys, FollowQuery
 from tailrace.gateway.problems import no_catalog, unknown_view
@@ -29,7 +29,7 @@ class Access:
     on = False
     cookie = ""
 
-    def __init__(self, catalog: Known, predicates: Predicates) -> None:
+    def __init__(self, catalog: ServedCatalog, predicates: Predicates) -> None:
         self._catalog = catalog
         self._predicates = predicates
 
@@ -65,7 +65,7 @@ class Access:
         """Those of some views, feeds or topics that the client may know of."""
         return sorted(names)
 
-    def view(self, identity: Identity | None, name: str) -> KnownView:
+    def view(self, identity: Identity | None, name: str) -> ServedView:
         """A view that the client may have something of; raises a Problem for any other, and if it is not there.
 
         The answer names views that the client may know of.
@@ -113,7 +113,7 @@ class Access:
         held = json.dumps([identity.user if identity is not None else "", None if filter is None else filter.text])
         return sha256(held.encode()).hexdigest()
 
-    async def query(self, identity: Identity | None, view: KnownView, where: str | None) -> tuple[str, Predicate]:
+    async def query(self, identity: Identity | None, view: ServedView, where: str | None) -> tuple[str, Predicate]:
         """What a client gets that asks for this: the text of the query, and what it means.
 
         The rights of the client are joined to its query as a tree. Raises a Problem if the query can't be used.

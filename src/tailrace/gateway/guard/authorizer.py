@@ -16,7 +16,7 @@ from tailrace.access.refused import forbidden, unauthorized
 from tailrace.access.rights import Grant, Kind
 from tailrace.access.telling import tell
 from tailrace.contracts.catalog import Column
-from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.guard.access import Access
 from tailrace.gateway.live.positions import OTHER_RIGHTS
 from tailrace.gateway.live.predicates import Predicates
@@ -44,7 +44,7 @@ class Authorizer(Access):
 
     on = True
 
-    def __init__(self, catalog: Known, predicates: Predicates, viewers: PartialViewers) -> None:
+    def __init__(self, catalog: ServedCatalog, predicates: Predicates, viewers: PartialViewers) -> None:
         super().__init__(catalog, predicates)
         self._viewers = viewers
 
@@ -200,7 +200,7 @@ class Authorizer(Access):
         grant = self._grant(identity, view)
         return _extent("view", view, grant, self.view(identity, view).key)
 
-    def _filter(self, view: KnownView, text: str) -> Predicate:
+    def _filter(self, view: ServedView, text: str) -> Predicate:
         try:
             return self._predicates.known(text, view.columns)
         except QueryError as error:
@@ -214,7 +214,7 @@ def known(identity: Identity | None) -> Identity:
     return identity
 
 
-def as_query(follow: FollowKeys, view: KnownView) -> FollowQuery:
+def as_query(follow: FollowKeys, view: ServedView) -> FollowQuery:
     """The query that gives the rows of these keys, if they may not all be seen."""
     terms = [exact_key(key, view.key) for key in follow.keys]
     if None in terms:

@@ -14,7 +14,7 @@ from tailrace.access.identity import Identity, check_end
 from tailrace.access.refused import Refused, unauthorized
 from tailrace.access.revoked import Revoked
 from tailrace.access.tokens import Tokens
-from tailrace.gateway.catalog import Known
+from tailrace.gateway.catalog import ServedCatalog
 from tailrace.gateway.guard.access import identity_of
 from tailrace.gateway.guard.authorizer import Authorizer, known
 from tailrace.gateway.guard.credentials import carried
@@ -40,7 +40,7 @@ class TokenAccess(Authorizer):
         tickets: Tickets,
         restricted: RestrictedUsers,
         revoked: Revoked,
-        catalog: Known,
+        catalog: ServedCatalog,
         predicates: Predicates,
         cookie: str,
     ) -> None:

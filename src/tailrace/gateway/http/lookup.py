@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from tailrace.contracts.position import Position
 from tailrace.errors import Unreachable
-from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.problems import Problem, being_restored, redis_away, unavailable
 from tailrace.queries import Predicate, row_decoder
@@ -26,7 +26,7 @@ _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 async def look_up(
     gateway: Gateway,
-    view: KnownView,
+    view: ServedView,
     key: bytes,
     if_none_match: str | None = None,
     restriction: Predicate | None = None,
@@ -60,7 +60,7 @@ async def look_up(
 
 async def _changed(
     gateway: Gateway,
-    view: KnownView,
+    view: ServedView,
     key: bytes,
     if_none_match: str | None,
     restriction: Predicate | None,
@@ -80,7 +80,7 @@ async def _changed(
     return await gateway.waits.until(view, key, lambda: gateway.reads.held(view, key), news, wait)
 
 
-async def _taken_in(gateway: Gateway, view: KnownView, key: bytes, watched: TakenIn, wait: int) -> KeyRead:
+async def _taken_in(gateway: Gateway, view: ServedView, key: bytes, watched: TakenIn, wait: int) -> KeyRead:
     held = await gateway.waits.until(view, key, watched.read, lambda found: found is not None, wait)
     if held is None:
         raise watched.problem(wait)
@@ -88,7 +88,7 @@ async def _taken_in(gateway: Gateway, view: KnownView, key: bytes, watched: Take
 
 
 def _answer(
-    view: KnownView,
+    view: ServedView,
     key: bytes,
     held: KeyRead,
     if_none_match: str | None,
@@ -116,7 +116,7 @@ def _answer(
     return Response(row.value, headers=headers, media_type="application/json")
 
 
-def seen(row: StoredRow, view: KnownView, restriction: Predicate | None) -> bool:
+def seen(row: StoredRow, view: ServedView, restriction: Predicate | None) -> bool:
     """Whether the rights of a client let it see a row; one that they do not is as if it were not there."""
     if restriction is None or row.value is None:
         return True
@@ -124,7 +124,7 @@ def seen(row: StoredRow, view: KnownView, restriction: Predicate | None) -> bool
     return found is not None and restriction.matches(found, int(time.time() * 1000))
 
 
-def etag(view: KnownView, partition: int, row: StoredRow) -> str:
+def etag(view: ServedView, partition: int, row: StoredRow) -> str:
     """A row's position, as an entity tag."""
     return f'"{Position(view.lineage, row.generation, {partition: row.offset})}"'
 
@@ -155,7 +155,7 @@ class SourceRecord:
         return f"{self.topic}:{self.partition}:{self.offset}"
 
     @classmethod
-    def parse(cls, text: str, view: KnownView, named: Collection[str] | None = None) -> SourceRecord:
+    def parse(cls, text: str, view: ServedView, named: Collection[str] | None = None) -> SourceRecord:
         """The record that `at_least` names; raises a Problem where it names none of this view.
 
         named: topics that the client may know of, all where None.
@@ -184,7 +184,7 @@ class TakenIn:
     def __init__(
         self,
         gateway: Gateway,
-        view: KnownView,
+        view: ServedView,
         key: bytes,
         records: list[SourceRecord],
         visible: Callable[[StoredRow], bool] | None = None,
@@ -252,7 +252,7 @@ class TakenIn:
             self.why = str(error)
 
 
-def by_version(view: KnownView, held: KeyRead, record: SourceRecord) -> bool:
+def by_version(view: ServedView, held: KeyRead, record: SourceRecord) -> bool:
     """Whether the row says by itself that a record was taken in.
 
     A row of a later version that was made of another partition says so, too: a key's records are in one partition.
@@ -260,13 +260,13 @@ def by_version(view: KnownView, held: KeyRead, record: SourceRecord) -> bool:
     return view.by_offset and held.whole and held.row is not None and held.row.version > record.offset
 
 
-def reached(view: KnownView, held: KeyRead, offset: int) -> bool:
+def reached(view: ServedView, held: KeyRead, offset: int) -> bool:
     """Whether a read is of the build that the catalog names, and of a store that has come as far."""
     of_build = held.generation is None or held.generation == view.generation
     return of_build and held.whole and held.offset is not None and held.offset >= offset
 
 
-def behind(known: Known, view: KnownView, record: SourceRecord) -> str:
+def behind(known: ServedCatalog, view: ServedView, record: SourceRecord) -> str:
     """Why a record is not known to be taken in by the end of the view's last batch; empty where it is."""
     progress = known.progress.get(view.name)
     if progress is None or progress.generation != view.generation:

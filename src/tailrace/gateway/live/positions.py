@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tailrace.contracts.position import Position
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.store.layout.stored_position import StoredPosition
 from tailrace.store.read.reader import KeyRead
 
@@ -58,7 +58,7 @@ OTHER_RIGHTS = "other rights"
 Entry = Fresh | After | Ahead | Later | Reset
 
 
-def entry(text: str | None, view: KnownView, partition: int, stored: int, forgotten: int = -1) -> Entry:
+def entry(text: str | None, view: ServedView, partition: int, stored: int, forgotten: int = -1) -> Entry:
     """How a client that sent this position comes in, if the store holds the partition up to `stored`.
 
     Up to `forgotten` it may have forgotten that what the client asks for has gone.
@@ -78,7 +78,7 @@ def entry(text: str | None, view: KnownView, partition: int, stored: int, forgot
     return Ahead(offset) if offset > stored else After(offset)
 
 
-def of_view(text: str, view: KnownView) -> Position | Later | Reset:
+def of_view(text: str, view: ServedView) -> Position | Later | Reset:
     """The position that a text names, if it is one of this build of a view."""
     position = readable(text, view.lineage, "view")
     if isinstance(position, Reset) or position.generation == view.generation:
@@ -99,7 +99,7 @@ def readable(text: str, lineage: str, what: str) -> Position | Reset:
 
 
 def entries(
-    asked: Mapping[bytes, str | None], view: KnownView, held: Mapping[bytes, KeyRead]
+    asked: Mapping[bytes, str | None], view: ServedView, held: Mapping[bytes, KeyRead]
 ) -> dict[bytes, Fresh | After] | Ahead | Later | Reset:
     """How a client comes in that sent a position for each key: with each key on its own, if all can.
 
@@ -127,7 +127,7 @@ def entries(
 
 
 def since(
-    after: str, view: KnownView, generation: int, stored: Sequence[StoredPosition]
+    after: str, view: ServedView, generation: int, stored: Sequence[StoredPosition]
 ) -> Since | Ahead | Later | Reset:
     """What a position is worth to a listing of a store that serves this generation, as far as `stored` says.
 
@@ -146,7 +146,7 @@ def since(
     return Since(seen)
 
 
-def offsets(view: KnownView, held: Mapping[bytes, KeyRead]) -> dict[int, int]:
+def offsets(view: ServedView, held: Mapping[bytes, KeyRead]) -> dict[int, int]:
     """Per partition, the offset up to which reads of some of its keys have seen all of them."""
     found: dict[int, int] = {}
     for key, one in held.items():
@@ -164,17 +164,17 @@ def unreadable(text: str) -> Reset:
     return Reset("unreadable", "expected the id of an earlier frame as the position, got something else")
 
 
-def too_far_ahead(ahead: Ahead | Later, view: KnownView, stored: int) -> Reset:
+def too_far_ahead(ahead: Ahead | Later, view: ServedView, stored: int) -> Reset:
     """What becomes of a client whose position the store did not reach in time."""
     if isinstance(ahead, Later):
         return _of_another(ahead.generation, view)
     return Reset("ahead", f"the position is at offset {ahead.offset}, the store holds the view up to {stored} only")
 
 
-def rebuilt(view: KnownView) -> Reset:
+def rebuilt(view: ServedView) -> Reset:
     """What a client gets whose view was built anew while it followed."""
     return Reset("rebuilt", f"the view was built anew: it is now at generation {view.generation}")
 
 
-def _of_another(generation: int, view: KnownView) -> Reset:
+def _of_another(generation: int, view: ServedView) -> Reset:
     return Reset("generation", f"the position is of generation {generation}, the view of {view.generation}")

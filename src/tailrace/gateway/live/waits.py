@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.live.channels import ChannelRegistry
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Waits:
             self._others -= 1
 
     async def until(
-        self, view: KnownView, key: bytes, read: Callable[[], Awaitable[T]], done: Callable[[T], bool], seconds: float
+        self, view: ServedView, key: bytes, read: Callable[[], Awaitable[T]], done: Callable[[T], bool], seconds: float
     ) -> T:
         """What a read of a key gives once it is `done`, or as it is when the time is up or the gateway drains."""
         found = await read()
@@ -103,7 +103,7 @@ class Waits:
         self.wake()
 
     @contextmanager
-    def _awaiting(self, view: KnownView, key: bytes) -> Iterator[Awaited]:
+    def _awaiting(self, view: ServedView, key: bytes) -> Iterator[Awaited]:
         channel = self._channel(view.name, view.partition(key), view.lineage, key)
         awaited = self._awaited.get(channel)
         if awaited is None:

@@ -21,7 +21,7 @@ from tailrace.queries.limits import MAX_TEXT, MAX_TOKENS
 from tailrace.queries.parser.order import SUPPORTED, check_order
 
 
-class Where(Dialect):
+class QueryDialect(Dialect):
     """Names in double quotes or backticks, text in single quotes, no escapes but the doubled quote, no comments."""
 
     class Tokenizer(lexing.Tokenizer):
@@ -70,7 +70,7 @@ _VALUES = {TokenType.STRING, TokenType.NUMBER}
 _MARKS = {TokenType.DASH: "--", TokenType.SLASH: "/*"}
 RESERVED = frozenset(_WORDS) | {"CURRENT_TIMESTAMP"}
 
-DIALECT = Where()
+DIALECT = QueryDialect()
 
 
 def check(text: str) -> list[Token]:

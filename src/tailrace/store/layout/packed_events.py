@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tailrace.contracts.event import Event
+from tailrace.contracts.event import FeedEvent
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class PackedEvents:
     count: int = 0
 
 
-def pack_events(events: Iterable[Event], *, ordered: bool = True) -> PackedEvents:
+def pack_events(events: Iterable[FeedEvent], *, ordered: bool = True) -> PackedEvents:
     """Pack events in order of offset; none may be a replay by its mark."""
     packed = PackedEvents(ordered)
     for e in events:

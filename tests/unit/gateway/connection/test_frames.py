@@ -11,19 +11,21 @@ from hypothesis import strategies as st
 from gateway_model import messages
 from tailrace.contracts.catalog import Column
 from tailrace.contracts.position import Position
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.connection.close_reasons import SHUTDOWN
 from tailrace.gateway.frames.frame import About, Frame, place
 from tailrace.gateway.frames.surface import SSE, WS, chunk, close, message
 
-VIEW = KnownView("averages", "0123abcd", 3, 4, (Column("movie_id", "bigint"),))
+VIEW = ServedView("averages", "0123abcd", 3, 4, (Column("movie_id", "bigint"),))
 KEY = b"362"
 PARTITION = VIEW.partition(KEY)
 
 
-def frame(value: bytes | None, generation: int = 1, offset: int = 1, key: bytes = KEY, view: KnownView = VIEW) -> Frame:
-    position = place(view.lineage, generation, view.partition(key), offset)
-    return Frame(About({"view": view.name}, view), key, value, position)
+def frame(
+    value: bytes | None, generation: int = 1, offset: int = 1, key: bytes = KEY, view: ServedView = VIEW
+) -> Frame:
+    position = place(VIEW.lineage, generation, VIEW.partition(key), offset)
+    return Frame(About({"view": VIEW.name}, VIEW), key, value, position)
 
 
 def fields(data: bytes) -> dict[str, str]:
@@ -132,5 +134,5 @@ def test_a_chunk_names_its_length(body: bytes) -> None:
     ],
 )
 def test_a_keys_object_has_numbers_as_numbers(columns: str, key: str, expected: bytes) -> None:
-    view = KnownView("v", "0123abcd", 1, 1, tuple(Column(*c.rsplit(" ", 1)) for c in columns.split(", ")))
+    view = ServedView("v", "0123abcd", 1, 1, tuple(Column(*c.rsplit(" ", 1)) for c in columns.split(", ")))
     assert view.key_object(key.encode()) == expected

@@ -11,7 +11,7 @@ import pytest
 from tailrace.access.identity import Identity
 from tailrace.access.rights import Rights, read_document
 from tailrace.contracts.catalog import Column
-from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.guard.authorizer import Authorizer
 from tailrace.gateway.guard.routes import (
     DocumentsPath,
@@ -48,12 +48,12 @@ class Remembered:
 
 @pytest.fixture
 def allowing() -> Authorizer:
-    known = Known()
+    known = ServedCatalog()
     known.loaded = True
     known.views = {
-        "orders": KnownView("orders", "l", 1, 1, (ORDER,), (ORDER, CUSTOMER)),
-        "days": KnownView("days", "l", 1, 1, (DAY,), (DAY, CUSTOMER)),
-        "customers": KnownView("customers", "l", 1, 1, (CUSTOMER,), (CUSTOMER, ORDER)),
+        "orders": ServedView("orders", "l", 1, 1, (ORDER,), (ORDER, CUSTOMER)),
+        "days": ServedView("days", "l", 1, 1, (DAY,), (DAY, CUSTOMER)),
+        "customers": ServedView("customers", "l", 1, 1, (CUSTOMER,), (CUSTOMER, ORDER)),
     }
     return Authorizer(known, Predicates(), Remembered())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogTopic, CatalogView, Column
-from tailrace.gateway.catalog import Known
+from tailrace.gateway.catalog import ServedCatalog
 
 KEY = (Column("movie_id", "bigint"),)
 AVERAGES = CatalogView(
@@ -15,7 +15,7 @@ RATINGS = CatalogTopic("ratings", "json", (*KEY, Column("rating", "double")), ac
 
 
 def test_the_columns_of_a_view_are_those_of_its_key_and_its_own() -> None:
-    known = Known()
+    known = ServedCatalog()
     known.load({APP_RECORD: Catalog("movies", {"averages": AVERAGES}).encode()})
     view = known.views["averages"]
     assert view.columns == (*KEY, Column("rating", "double"))
@@ -23,7 +23,7 @@ def test_the_columns_of_a_view_are_those_of_its_key_and_its_own() -> None:
 
 
 def test_another_column_is_no_other_build() -> None:
-    known = Known()
+    known = ServedCatalog()
     known.load({APP_RECORD: Catalog("movies", {"averages": AVERAGES}).encode()})
     wider = CatalogView(**{**AVERAGES.__dict__, "columns": (*AVERAGES.columns, Column("ratings", "bigint"))})
     assert known.load({APP_RECORD: Catalog("movies", {"averages": wider}).encode()}) == set()
@@ -31,7 +31,7 @@ def test_another_column_is_no_other_build() -> None:
 
 
 def test_topics_are_known_with_their_columns_and_a_catalog_from_before_has_none() -> None:
-    known = Known()
+    known = ServedCatalog()
     data = Catalog("movies", {"averages": AVERAGES}, topics={"ratings": RATINGS}).encode()
     known.load({APP_RECORD: data})
     assert known.topics == {"ratings": RATINGS}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.contracts.catalog import Catalog, CatalogView, Column, Progress
-from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.connection.close_reasons import SHUTDOWN
 from tailrace.gateway.connection.connections import Connections
 from tailrace.gateway.connection.wire import Framing, Wire
@@ -28,7 +28,7 @@ from tailrace.store.layout.row import StoredRow
 from tailrace.store.read.reader import KeyRead
 
 KEY = (Column("movie_id", "bigint"),)
-VIEW = KnownView("averages", "0123abcd", 1, 1, KEY)
+VIEW = ServedView("averages", "0123abcd", 1, 1, KEY)
 
 
 @given(st.text())
@@ -64,7 +64,7 @@ def records(*, generation: int = 1, topic_id: str = "t", views: Sequence[str] = 
 
 
 def test_the_catalog_tells_which_views_were_rebuilt_or_removed() -> None:
-    known = Known()
+    known = ServedCatalog()
     assert [known.load({}), known.loaded] == [set(), False]
     assert [known.load(records()), known.loaded] == [set(), True]
     assert known.load(records()) == set()
@@ -75,7 +75,7 @@ def test_the_catalog_tells_which_views_were_rebuilt_or_removed() -> None:
 
 
 def test_an_emptied_or_unreadable_catalog_changes_nothing() -> None:
-    known = Known()
+    known = ServedCatalog()
     known.load(records())
     for broken in ({}, {"app": b"{"}, {"app": b'{"format":99}'}, {"app": b"[]"}):
         assert known.load(broken) == set()
@@ -163,7 +163,7 @@ class Link:
 
 
 def registry(link: Link) -> tuple[ChannelRegistry, KeyRegistry]:
-    known = Known()
+    known = ServedCatalog()
     metrics = Metrics(known)
     channels = ChannelRegistry(link, metrics)
 
@@ -227,7 +227,7 @@ def test_who_reads_slowly_is_not_stuck_and_who_reads_nothing_is() -> None:
 
 def test_a_drain_ends_every_connection_in_batches_and_says_why() -> None:
     async def play() -> None:
-        metrics = Metrics(Known())
+        metrics = Metrics(ServedCatalog())
         hub = Connections(metrics, Timing(), Tick(metrics).flush)
         wires = [Wire(lambda _: None, lambda: None, Framing.CHUNKED) for _ in range(450)]
         for wire in wires:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.contracts.catalog import Column
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.http.listings.page import ScanPlace
 from tailrace.gateway.http.listings.scan import ListingPage, Moved, choose, scan
 from tailrace.gateway.live.positions import Ahead, Later, Reset, Since, since
@@ -18,7 +18,7 @@ from tailrace.store.layout.row import StoredRow
 from tailrace.store.layout.stored_position import StoredPosition
 from tailrace.store.read.scans import ScanBatch
 
-VIEW = KnownView("orders", "0123abcd", 1, 2, (Column("id", "bigint"),))
+VIEW = ServedView("orders", "0123abcd", 1, 2, (Column("id", "bigint"),))
 
 
 def row(offset: int, value: bytes | None = b"{}") -> StoredRow:

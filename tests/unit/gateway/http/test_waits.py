@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace.contracts.catalog import Column, Progress
-from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.http.lookup import SourceRecord, behind, by_version, reached
 from tailrace.gateway.http.waiting import ClientGone, wait_seconds, while_connected
 from tailrace.gateway.live.channels import ChannelRegistry
@@ -19,7 +19,7 @@ from tailrace.gateway.problems import Problem
 from tailrace.store.layout.row import StoredRow
 from tailrace.store.read.reader import KeyRead
 
-VIEW = KnownView("latest", "0123abcd", 2, 1, (Column("id", "string"),), sources=("ratings",), by_offset=True)
+VIEW = ServedView("latest", "0123abcd", 2, 1, (Column("id", "string"),), sources=("ratings",), by_offset=True)
 
 
 class Link:
@@ -53,7 +53,7 @@ class Cell:
 def waiting(test: Callable[[Waits, Link, Cell], Awaitable[None]]) -> None:
     async def run() -> None:
         link = Link()
-        waits = Waits(ChannelRegistry(link, Metrics(Known())), lambda *names: names[3])
+        waits = Waits(ChannelRegistry(link, Metrics(ServedCatalog())), lambda *names: names[3])
         await test(waits, link, Cell())
         assert link.channels == [] and len(waits) == 0
 
@@ -175,14 +175,14 @@ def test_a_row_tells_by_its_version_only_where_versions_are_offsets() -> None:
         held = KeyRead(StoredRow(2, version, 5, 0, None), 5, True)
         assert by_version(VIEW, held, record) is told
     assert not by_version(VIEW, KeyRead(StoredRow(2, 30, 5, 0, None), 5, False), record), "of a store that is restored"
-    counted = KnownView("counted", "0123abcd", 2, 1, VIEW.key, sources=("ratings",))
+    counted = ServedView("counted", "0123abcd", 2, 1, VIEW.key, sources=("ratings",))
     assert not by_version(counted, KeyRead(StoredRow(2, 30, 5, 0, None), 5, True), record)
     with pytest.raises(Problem):
         SourceRecord.parse("others:3:17", VIEW)
 
 
 def test_a_batch_tells_what_its_own_build_has_processed() -> None:
-    known, record = Known(), SourceRecord("ratings", 3, 17)
+    known, record = ServedCatalog(), SourceRecord("ratings", 3, 17)
     assert "not finished a batch" in behind(known, VIEW, record)
     for generation, following, told in ((1, 99, "not finished"), (2, 17, "ended at offset 16"), (2, 18, "")):
         known.progress = {"latest": Progress("latest", generation, 1, 1, offsets={"ratings": {"3": following}})}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace.contracts.catalog import CatalogFeed, Column
-from tailrace.gateway.catalog import KnownFeed
+from tailrace.gateway.catalog import ServedFeed
 from tailrace.gateway.frames.surface import SSE, WS
 from tailrace.gateway.live.feeds.position import feed_entry
 from tailrace.gateway.live.feeds.state import Check, FeedState
@@ -21,8 +21,8 @@ from tailrace.store.read.feed_histories import PAGE, Registration
 ENTRY = CatalogFeed(
     "notices", "notices", "id", 1, 2, (Column("client", "string"),), (), {}, hold=30.0, length=5, age=60.0
 )
-FEED = KnownFeed(ENTRY, "0123abcd")
-ALWAYS = KnownFeed(replace(ENTRY, retain="always"), "0123abcd")
+FEED = ServedFeed(ENTRY, "0123abcd")
+ALWAYS = ServedFeed(replace(ENTRY, retain="always"), "0123abcd")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_position_is_worth_its_offset_whatever_its_generation(
     ],
 )
 def test_who_can_not_be_given_everything_is_told_why(
-    position: str, feed: KnownFeed, start: int, reason: str, why: str
+    position: str, feed: ServedFeed, start: int, reason: str, why: str
 ) -> None:
     found = feed_entry(position, feed, 0, Registration(0, 20, 20, start, 2, start))
     assert isinstance(found, Reset) and found.reason == reason and why in found.message

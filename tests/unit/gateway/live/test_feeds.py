@@ -21,7 +21,7 @@ from feed_clients import Client, Errors, Link, offset_of
 from feed_store_model import FeedStoreModel
 from gateway_model import unpaced
 from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, Column
-from tailrace.gateway.catalog import Known
+from tailrace.gateway.catalog import ServedCatalog
 from tailrace.gateway.live import feeds
 from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.feeds.registry import FeedRegistry
@@ -59,7 +59,7 @@ class FeedSteps(RuleBasedStateMachine):
         self.quiet()
 
     async def begin(self, feed: CatalogFeed) -> None:
-        known = Known()
+        known = ServedCatalog()
         known.load({APP_RECORD: Catalog("app", {}, {"f": feed}).encode()})
         self.known, self.link = known, Link()
         timing = Timing(poll=0.0, patience=0.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway_model import Parts, messages
 from tailrace.contracts.catalog import Column
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.live.keys.subscription import KeySubscription
 from tailrace.gateway.live.keys.watched import WatchedKey
@@ -20,7 +20,7 @@ from tailrace.store.layout.row import StoredRow
 from tailrace.store.read.reader import KeyRead
 
 KEY = b"362"
-VIEW = KnownView("averages", "0123abcd", 1, 1, (Column("movie_id", "bigint"),))
+VIEW = ServedView("averages", "0123abcd", 1, 1, (Column("movie_id", "bigint"),))
 
 
 def row(version: int, offset: int | None = None, value: bytes | None = b"") -> StoredRow:

@@ -11,7 +11,7 @@ from gateway_model import messages
 from tailrace.access.limits import Limits
 from tailrace.contracts.catalog import Column
 from tailrace.contracts.commands import Stream
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.frames.frame import About, Frame, place
 from tailrace.gateway.frames.surface import SSE, WS
 from tailrace.gateway.http.streams import Changes, changed
@@ -21,7 +21,7 @@ from tailrace.gateway.live.queries.position import query_entry
 from tailrace.gateway.live.queries.recent import Recent, Update
 from tailrace.gateway.problems import Problem
 
-VIEW = KnownView("v", "4be1a27c", 2, 2, (Column("k", "bigint"),), (Column("k", "bigint"), Column("s", "string")))
+VIEW = ServedView("v", "4be1a27c", 2, 2, (Column("k", "bigint"),), (Column("k", "bigint"), Column("s", "string")))
 ABOUT = About({"view": "v", "query": "5f0e61c2a9d3b417"}, VIEW)
 
 

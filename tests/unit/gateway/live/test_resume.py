@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.contracts.catalog import Column
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.live.positions import After, Ahead, Fresh, Later, Reset, entry, rebuilt, too_far_ahead
 
-VIEW = KnownView("averages", "0123abcd", 2, 4, (Column("movie_id", "bigint"),))
+VIEW = ServedView("averages", "0123abcd", 2, 4, (Column("movie_id", "bigint"),))
 
 
 @pytest.mark.parametrize("text", [None, ""])

@@ -17,7 +17,7 @@ from hashlib import sha256
 from starlette.responses import Response
 
 from tailrace.contracts.position import Position
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.http.listings.page import ScanPlace, key_number
 from tailrace.gateway.http.listings.scan import ListingPage, Matches, Moved, asked_keys, pick, scan
@@ -68,7 +68,7 @@ class _Standing:
         return min((time for time in times if time is not None), default=None) if None not in times else None
 
 
-async def list_rows(gateway: Gateway, view: KnownView, asked: Asked, if_none_match: str | None) -> Response:
+async def list_rows(gateway: Gateway, view: ServedView, asked: Asked, if_none_match: str | None) -> Response:
     """A page of a listing, or 304 where the client has it; raises a Problem where it can't be had."""
     query = (await gateway.predicates.parse(asked.where, view.columns))[1] if asked.where else None
     predicates = [predicate for predicate in (query, asked.restriction) if predicate is not None]
@@ -109,7 +109,7 @@ async def list_rows(gateway: Gateway, view: KnownView, asked: Asked, if_none_mat
 
 
 async def _begin(
-    gateway: Gateway, view: KnownView, asked: Asked, standing: _Standing, bound: str, *, clock: bool
+    gateway: Gateway, view: ServedView, asked: Asked, standing: _Standing, bound: str, *, clock: bool
 ) -> tuple[_Standing, ScanPlace, Reset | None]:
     """Where the scan begins, and what the client is told of its position."""
     if asked.page is not None:
@@ -143,14 +143,14 @@ async def _begin(
     return standing, ScanPlace(standing.generation, standing.offsets, come.offsets), None
 
 
-async def _signed(gateway: Gateway, view: KnownView, page: str, bound: str) -> ScanPlace | None:
+async def _signed(gateway: Gateway, view: ServedView, page: str, bound: str) -> ScanPlace | None:
     number = key_number(page)
     key = await gateway.page_keys.named(number) if number is not None else None
     return ScanPlace.decode(page, bound, view.partitions, key) if key is not None else None
 
 
 async def _judged(
-    gateway: Gateway, view: KnownView, after: str, standing: _Standing
+    gateway: Gateway, view: ServedView, after: str, standing: _Standing
 ) -> tuple[_Standing, Since | Reset]:
     """What the position is worth; one that is ahead of the store waits for it, as that of a follower does."""
     clock = asyncio.get_running_loop().time
@@ -168,7 +168,7 @@ async def _judged(
     return standing, too_far_ahead(come, view, max(standing.offsets.values()))
 
 
-async def _standing(gateway: Gateway, view: KnownView) -> _Standing:
+async def _standing(gateway: Gateway, view: ServedView) -> _Standing:
     stored = await gateway.reader.stored([(view.name, number, view.lineage) for number in range(view.partitions)])
     for one in stored:
         if not one.whole:
@@ -183,7 +183,7 @@ def _generation(stored: StoredPosition, known: int) -> int:
     return stored.generation if stored.generation is not None else known
 
 
-def _matches(view: KnownView, predicates: Sequence[Predicate]) -> Matches | None:
+def _matches(view: ServedView, predicates: Sequence[Predicate]) -> Matches | None:
     if not predicates:
         return None
     decode, now = row_decoder(view.columns), int(time.time() * 1000)
@@ -195,19 +195,24 @@ def _matches(view: KnownView, predicates: Sequence[Predicate]) -> Matches | None
     return matches
 
 
-def _tag(view: KnownView, standing: _Standing, asked: Asked, bound: str) -> str:
+def _tag(view: ServedView, standing: _Standing, asked: Asked, bound: str) -> str:
     """Says that a page is what it was: the same position, and the same question."""
     question = sha256("\0".join((bound, str(asked.limit), asked.page or "")).encode()).hexdigest()[:12]
     return f'"{_position(view, standing.generation, standing.offsets)}.{question}"'
 
 
-def _position(view: KnownView, generation: int, offsets: Mapping[int, int]) -> Position:
+def _position(view: ServedView, generation: int, offsets: Mapping[int, int]) -> Position:
     # Before the first record of a changelog there is no offset to name.
     return Position(view.lineage, generation, {number: offset for number, offset in offsets.items() if offset >= 0})
 
 
 def _body(
-    view: KnownView, place: ScanPlace, found: ListingPage, following: str | None, as_of: int | None, reset: Reset | None
+    view: ServedView,
+    place: ScanPlace,
+    found: ListingPage,
+    following: str | None,
+    as_of: int | None,
+    reset: Reset | None,
 ) -> bytes:
     """The page; rows are spliced in as they are stored."""
     parts = []
@@ -226,11 +231,11 @@ def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _handed_over(view: KnownView) -> Problem:
+def _handed_over(view: ServedView) -> Problem:
     return unavailable("being handed over", "Ask again in a moment: another build takes over.", view=view.name)
 
 
-def _outdated(view: KnownView) -> Problem:
+def _outdated(view: ServedView) -> Problem:
     return Problem(
         410,
         "outdated page",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.http.listings.page import ScanPlace, digest, digests
 from tailrace.gateway.live.keys.reads import Reads
 from tailrace.queries import Predicate
@@ -74,7 +74,7 @@ Matches = Callable[[bytes], bool]
 
 
 async def scan(
-    source: RowScanner, view: KnownView, place: ScanPlace | None, limit: int, matches: Matches | None
+    source: RowScanner, view: ServedView, place: ScanPlace | None, limit: int, matches: Matches | None
 ) -> ListingPage:
     """A page of at most `limit` rows and keys that are gone. Raises Moved, and Unavailable."""
     if place is not None and (place.cursor or place.sent):
@@ -163,7 +163,7 @@ def _check(place: ScanPlace, stored: StoredPosition) -> None:
         raise Moved(place.partition, stored)
 
 
-def asked_keys(view: KnownView, predicates: Sequence[Predicate]) -> list[bytes] | None:
+def asked_keys(view: ServedView, predicates: Sequence[Predicate]) -> list[bytes] | None:
     """The keys that every row which matches has one of; None if it may be any."""
     if len(view.key) != 1:
         return None
@@ -175,14 +175,14 @@ def asked_keys(view: KnownView, predicates: Sequence[Predicate]) -> list[bytes] 
 
 
 async def pick(
-    reads: Reads, view: KnownView, place: ScanPlace, keys: Sequence[bytes], matches: Matches | None
+    reads: Reads, view: ServedView, place: ScanPlace, keys: Sequence[bytes], matches: Matches | None
 ) -> ListingPage:
     """The one page of a listing of some keys. Raises Moved, and Unavailable."""
     held = await reads.all(view, keys)
     return await asyncio.to_thread(_picked, view, place, dict(zip(keys, held, strict=True)), matches)
 
 
-def _picked(view: KnownView, place: ScanPlace, held: dict[bytes, KeyRead], matches: Matches | None) -> ListingPage:
+def _picked(view: ServedView, place: ScanPlace, held: dict[bytes, KeyRead], matches: Matches | None) -> ListingPage:
     found = ListingPage()
     for key, one in held.items():
         partition = view.partition(key)

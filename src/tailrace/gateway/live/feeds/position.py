@@ -6,13 +6,13 @@ get an event again, or be told that they have missed any, because a definition h
 
 from __future__ import annotations
 
-from tailrace.gateway.catalog import KnownFeed
+from tailrace.gateway.catalog import ServedFeed
 from tailrace.gateway.live.positions import After, Ahead, Fresh, Reset, readable
 from tailrace.store.read.feed_histories import Registration
 
 
 def feed_entry(
-    text: str | None, feed: KnownFeed, partition: int, listener: Registration
+    text: str | None, feed: ServedFeed, partition: int, listener: Registration
 ) -> Fresh | After | Ahead | Reset:
     """How a client that sent this position comes in, if the store is whole and answers so.
 
@@ -37,12 +37,12 @@ def feed_ahead(ahead: Ahead, stored: int | None) -> Reset:
     return Reset("ahead", f"the position is at offset {ahead.offset}, the store holds the feed up to {stored} only")
 
 
-def feed_rebuilt(feed: KnownFeed) -> Reset:
+def feed_rebuilt(feed: ServedFeed) -> Reset:
     """What a client gets if its feed has another changelog now."""
     return Reset("rebuilt", f"the feed {feed.name} has a changelog that was made anew, or has other partitions")
 
 
-def missed(feed: KnownFeed, offset: int, start: int, stored: int | None) -> Reset:
+def missed(feed: ServedFeed, offset: int, start: int, stored: int | None) -> Reset:
     """What a client gets that has seen everything up to an offset, if the history is complete only after `start`.
 
     If nothing at all is kept up to what the store holds, the client was not registered. Otherwise the oldest events

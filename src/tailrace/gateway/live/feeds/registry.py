@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from weakref import WeakValueDictionary
 
-from tailrace.gateway.catalog import Known
+from tailrace.gateway.catalog import ServedCatalog
 from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.feeds.position import feed_rebuilt
@@ -40,7 +40,7 @@ class FeedRegistry:
         source: FeedSource,
         channel: Callable[[FeedPlace, bytes], bytes],
         tick: Tick,
-        known: Known,
+        known: ServedCatalog,
         metrics: Metrics,
         timing: Timing,
         limit: int = LIMIT,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from tailrace.contracts.position import Position
-from tailrace.gateway.catalog import KnownFeed
+from tailrace.gateway.catalog import ServedFeed
 from tailrace.gateway.connection.fanout import Fanout
 from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.frames.frame import About, Frame, place
@@ -72,7 +72,7 @@ class WatchedFeed:
 
     def __init__(
         self,
-        feed: KnownFeed,
+        feed: ServedFeed,
         client: bytes,
         channel: bytes,
         source: FeedSource,
@@ -100,7 +100,7 @@ class WatchedFeed:
         self._lost_since: float | None = None
         self.declare(feed)
 
-    def declare(self, feed: KnownFeed) -> None:
+    def declare(self, feed: ServedFeed) -> None:
         """Go on with a feed that is declared so."""
         self.feed = feed
         self.place = feed.place(self.client)

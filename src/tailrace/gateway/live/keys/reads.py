@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.store.read.reader import KeyRead
 
 _BATCH = 200
@@ -29,17 +29,17 @@ class Reads:
         self._asked: dict[_Group, dict[bytes, asyncio.Future[KeyRead]]] = {}
         self._tasks: dict[_Group, asyncio.Task[None]] = {}
 
-    async def held(self, view: KnownView, key: bytes) -> KeyRead:
+    async def held(self, view: ServedView, key: bytes) -> KeyRead:
         """What a key holds, read after this call; raises what the source raises."""
         # Shielded: another may wait for the same key.
         return await asyncio.shield(self._ask(view, key))
 
-    async def all(self, view: KnownView, keys: Sequence[bytes]) -> list[KeyRead]:
+    async def all(self, view: ServedView, keys: Sequence[bytes]) -> list[KeyRead]:
         """What keys hold, read after this call; those of one partition at one moment, up to 200 of them."""
         asked = [self._ask(view, key) for key in keys]
         return [await asyncio.shield(one) for one in asked]
 
-    def _ask(self, view: KnownView, key: bytes) -> asyncio.Future[KeyRead]:
+    def _ask(self, view: ServedView, key: bytes) -> asyncio.Future[KeyRead]:
         group = (view.name, view.partition(key), view.lineage)
         asked = self._asked.setdefault(group, {})
         if key not in asked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from weakref import WeakValueDictionary
 
-from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.keys.progress import PartitionProgress
 from tailrace.gateway.live.keys.reads import Reads
@@ -27,7 +27,7 @@ class KeyRegistry:
         channel: Callable[[str, int, str, bytes], bytes],
         tick: Tick,
         reads: Reads,
-        known: Known,
+        known: ServedCatalog,
         metrics: Metrics,
         timing: Timing,
     ) -> None:
@@ -39,10 +39,10 @@ class KeyRegistry:
         self.timing = timing
         self._channel = channel
         self._followed: dict[bytes, WatchedKey] = {}
-        self._progress: WeakValueDictionary[tuple[KnownView, int], PartitionProgress] = WeakValueDictionary()
+        self._progress: WeakValueDictionary[tuple[ServedView, int], PartitionProgress] = WeakValueDictionary()
 
     def attach(
-        self, view: KnownView, key: bytes, subscription: Following, gatherer: KeyGatherer | None = None
+        self, view: ServedView, key: bytes, subscription: Following, gatherer: KeyGatherer | None = None
     ) -> Follower:
         """Follow a key. The follower is told nothing until its subscription has made it live."""
         partition = view.partition(key)

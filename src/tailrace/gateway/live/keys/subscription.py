@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tailrace.contracts.position import Position
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.connection.close_reasons import GONE
 from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.frames.frame import About, Frame, place
@@ -58,7 +58,7 @@ class KeySubscription(Subscription):
         self,
         registry: KeyRegistry,
         wire: Wire,
-        view: KnownView,
+        view: ServedView,
         keys: Sequence[bytes],
         *,
         id: str | None = None,
@@ -335,7 +335,7 @@ class Gathering:
 
     __slots__ = ("_missed", "_pending", "_registry", "_slow", "_told", "_wire", "change", "vector")
 
-    def __init__(self, wire: Wire, registry: KeyRegistry, view: KnownView) -> None:
+    def __init__(self, wire: Wire, registry: KeyRegistry, view: ServedView) -> None:
         self._wire = wire
         self._registry = registry
         self._pending: list[bytes] = []
@@ -345,7 +345,7 @@ class Gathering:
         self.change = 0
         self.vector = Vector(view, registry.sure)
 
-    def begin(self, view: KnownView) -> None:
+    def begin(self, view: ServedView) -> None:
         """Forget everything: a snapshot of this build of the view follows."""
         self.clear()
         self._told = None

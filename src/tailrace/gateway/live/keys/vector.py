@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from tailrace.contracts.position import Position
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.live.keys.progress import PartitionProgress
 
 
@@ -18,7 +18,7 @@ class Vector:
 
     __slots__ = ("_adding", "_claims", "_progress", "_sure", "_view")
 
-    def __init__(self, view: KnownView, sure: Callable[[PartitionProgress], bool]) -> None:
+    def __init__(self, view: ServedView, sure: Callable[[PartitionProgress], bool]) -> None:
         self._view = view
         self._sure = sure
         self._claims: dict[int, int] = {}

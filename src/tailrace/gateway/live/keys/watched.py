@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.connection.fanout import Fanout
 from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.frames.frame import About, Frame, place
@@ -87,7 +87,7 @@ class WatchedKey:
     )
 
     def __init__(
-        self, view: KnownView, key: bytes, channel: bytes, progress: PartitionProgress, tick: Tick, metrics: Metrics
+        self, view: ServedView, key: bytes, channel: bytes, progress: PartitionProgress, tick: Tick, metrics: Metrics
     ) -> None:
         self.view = view
         self.key = key

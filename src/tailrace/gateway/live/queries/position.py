@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.contracts.position import Position
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.live.positions import Fresh, Later, Reset, Since, of_view, readable
 from tailrace.store.read import matches
 
@@ -19,7 +19,7 @@ _WHY = {
 }
 
 
-def query_entry(text: str | None, view: KnownView) -> Fresh | Since | Later | Reset:
+def query_entry(text: str | None, view: ServedView) -> Fresh | Since | Later | Reset:
     """How a client that sent this position comes in.
 
     A partition that the position does not name held nothing then: everything of it is newer.

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from tailrace.contracts.commands import Command, Stream
-from tailrace.gateway.catalog import Known, KnownView
+from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.live.channels import ChannelRegistry
 from tailrace.gateway.live.commands import CommandWriter
 from tailrace.gateway.live.positions import rebuilt
@@ -63,7 +63,7 @@ class QueryRegistry:
         channels: ChannelRegistry,
         matches: Matches,
         reader: Reader,
-        known: Known,
+        known: ServedCatalog,
         predicates: Predicates,
         commands: CommandWriter,
         tick: Tick,
@@ -93,7 +93,7 @@ class QueryRegistry:
     def __len__(self) -> int:
         return len(self._held)
 
-    async def open(self, view: KnownView, text: str, predicate: Predicate) -> WatchedQuery:
+    async def open(self, view: ServedView, text: str, predicate: Predicate) -> WatchedQuery:
         """The followed query of a text; raises a Problem if materializers can't be asked to evaluate it."""
         name = (view.name, view.lineage, view.generation, predicate.digest)
         held = self._held.get(name)
@@ -174,7 +174,7 @@ class QueryRegistry:
                     log.debug("queries=unchecked error=%r", str(error))
                 checked = time.monotonic()
 
-    def _begin(self, view: KnownView, text: str, predicate: Predicate) -> _Open:
+    def _begin(self, view: ServedView, text: str, predicate: Predicate) -> _Open:
         held, recent = self._limits
         followed = WatchedQuery(view, text, predicate, self._tick, self.metrics, most_held=held, most_recent=recent)
         parts = []

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from tailrace.contracts.position import Position
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.frames.frame import Frame, place
 from tailrace.gateway.live.positions import Fresh, Later, Reset, Since, too_far_ahead
@@ -143,7 +143,7 @@ class QuerySubscription(Subscription):
                 # So much has changed meanwhile that it is not kept: what is newer than the begin is read, too.
                 self.position = str(Position(view.lineage, view.generation, self.offsets))
 
-    def _ready(self, view: KnownView, offsets: Mapping[int, int]) -> bytes:
+    def _ready(self, view: ServedView, offsets: Mapping[int, int]) -> bytes:
         about = {"view": view.name, "key": [column.name for column in view.key], "generation": view.generation}
         frame = self.wire.surface.ready(self.id, about, str(Position(view.lineage, view.generation, offsets)))
         self.metrics.sent("ready", 1, len(frame), self.wire.surface.name)
@@ -238,7 +238,7 @@ class QuerySubscription(Subscription):
             except TimeoutError:
                 await self._report(followed.view)
 
-    async def _report(self, view: KnownView) -> None:
+    async def _report(self, view: ServedView) -> None:
         places = [(view.name, number, view.lineage) for number in range(view.partitions)]
         try:
             stored = await self._registry.reader.stored(places)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from tailrace.gateway.catalog import KnownView
+from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.connection.fanout import Fanout
 from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.frames.frame import About, place
@@ -55,7 +55,7 @@ class WatchedQuery:
 
     def __init__(
         self,
-        view: KnownView,
+        view: ServedView,
         text: str,
         predicate: Predicate,
         tick: Tick,
