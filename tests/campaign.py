@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parent.parent
 TESTS = (
     "tests/unit/test_checker.py",
-    "tests/service/pipeline/test_kinds_on_given_rows.py",
+    "tests/service/pipeline/test_kinds_in_a_dry_run.py",
     "tests/journey/test_kinds_agree.py",
     "tests/failure/test_pipeline_breaks.py",
     "tests/failure/test_topics_change.py",

@@ -38,13 +38,13 @@ def rows(output: View | Feed, given: Given) -> list[dict[str, Any]]:
         table includes its key columns; `Record(None, key=…)` deletes a row.
     Rows are in the order of their keys. Raises ValueError for a topic that the view does not read.
     """
-    from tailrace.pipeline.view.given import rows as computed
+    from tailrace.pipeline.view.dry_run import rows as computed
 
     return computed(output, given)
 
 
 def skipped(output: View | Feed, given: Given) -> dict[str, int]:
     """How many of the given records can't be used, by reason. Only a running view knows of `late` ones."""
-    from tailrace.pipeline.view.given import skipped as counted
+    from tailrace.pipeline.view.dry_run import skipped as counted
 
     return counted(output, given)

@@ -32,7 +32,7 @@ HOUR = 60 * MINUTE
 PATIENCE = 600.0
 FLAGS = ("--state-partitions", "1", "--partitions", str(histories.PARTITIONS))
 
-# Shrinking takes the pipeline through hundreds of histories; `test_kinds_on_given_rows` does that in no time.
+# Shrinking takes the pipeline through hundreds of histories; `test_kinds_in_a_dry_run` does that in no time.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 

@@ -13,7 +13,7 @@ from tailrace.pipeline.lifecycle.query import MODES
 from tailrace.pipeline.pipeline import Pipeline
 
 
-class Counters(Collector):
+class PipelineMetrics(Collector):
     """Reads the totals of the running queries when metrics are asked for."""
 
     def __init__(self, pipeline: Pipeline) -> None:

@@ -43,12 +43,12 @@ from tailrace.kafka.topics import Policy, TopicOnBroker, Topics
 from tailrace.pipeline.analysis.analysis import Analysis
 from tailrace.pipeline.analysis.declared import declared_topics
 from tailrace.pipeline.analysis.definitions import definition
-from tailrace.pipeline.analysis.needs import all_slots, read_topics, used
-from tailrace.pipeline.changelog.changelog import Reach, build_readings, changelog_writer, real_time
-from tailrace.pipeline.dead_letters.evidence import Account, Offsets
-from tailrace.pipeline.dead_letters.letters import write_dead_letters
-from tailrace.pipeline.dead_letters.search import Found, Place, Search
-from tailrace.pipeline.lifecycle.checkpoint import forget_unfinished
+from tailrace.pipeline.analysis.resources import all_slots, read_topics, used
+from tailrace.pipeline.changelog.changelog import QueryContext, build_readings, changelog_writer, real_time
+from tailrace.pipeline.dead_letters.dead_letters import write_dead_letters
+from tailrace.pipeline.dead_letters.search import Search, SearchedTopic, SearchResult
+from tailrace.pipeline.dead_letters.search_plan import Offsets, SkipReport
+from tailrace.pipeline.lifecycle.checkpoints import forget_unfinished
 from tailrace.pipeline.lifecycle.generations import (
     Build,
     Chosen,
@@ -64,7 +64,7 @@ from tailrace.pipeline.lifecycle.rebuilds import Rebuilds
 from tailrace.pipeline.lifecycle.rehearsal import Rehearsal
 from tailrace.pipeline.lifecycle.replays import Replays
 from tailrace.pipeline.source.reading import Ground, reading, readings
-from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.source.registry_schemas import RegistrySchemas
 from tailrace.pipeline.spark.session import too_few_slots
 from tailrace.pipeline.view.events import REASONS, dedupe
 from tailrace.pipeline.view.plan import (
@@ -97,7 +97,7 @@ class Pipeline:
         analysis: Analysis,
         settings: Settings,
         on_broker: dict[str, TopicOnBroker],
-        registered: Registered,
+        registry_schemas: RegistrySchemas,
         scratch: Path,
     ) -> None:
         self._app = app
@@ -109,8 +109,8 @@ class Pipeline:
         self._checkpoints = scratch.parent
         servers, topic = settings.text("kafka"), catalog_topic(app.name)
         group, length = f"tailrace.{app.name}", settings.seconds("batch-interval")
-        self._registered = registered
-        self._reach = Reach(servers, group, length, dict(analysis.types), registered)
+        self._registry_schemas = registry_schemas
+        self._context = QueryContext(servers, group, length, dict(analysis.types), registry_schemas)
         self._policies = self._on_kafka.policies(read_topics(app))
         self._reader = CatalogReader(servers, topic)
         self._records = self._reader.read_whole()
@@ -144,7 +144,7 @@ class Pipeline:
         rehearsed = [build for build in builds if build.output.mode == REAL_TIME]
         if settings.text("rehearse") == "no":
             rehearsed = []
-        self._rehearsal = Rehearsal(session, rehearsed, self._reach, scratch)
+        self._rehearsal = Rehearsal(session, rehearsed, self._context, scratch)
         self._check_slots()
 
     @property
@@ -208,7 +208,7 @@ class Pipeline:
         described = self._analysis.described[view.name]
         changelog = self._on_broker[view.changelog]
         state = self._settings.number("state-partitions")
-        found = readings(view, self._reach.types, self._registered)
+        found = readings(view, self._context.types, self._registry_schemas)
         parents = parents_of(view)
         wanted = CatalogView(
             name=view.name,
@@ -223,7 +223,7 @@ class Pipeline:
             schemas=self._schemas(view),
             by_offset=versions_are_offsets(view, found),
             parents={name: newest(self._views[name]).generation for name in parents},
-            reads={name: _columns(self._reach.types[name]) for name in parents},
+            reads={name: _columns(self._context.types[name]) for name in parents},
             counts={name: self._on_broker[name].partitions for name in ordered_topics(view, found)},
             versioning=versioning(view, found),
         )
@@ -291,7 +291,7 @@ class Pipeline:
             retain=feed.retain,
             length=feed.length,
             age=durations.seconds(feed.age),
-            ordered=ordered(feed, readings(feed, self._reach.types, self._registered)),
+            ordered=ordered(feed, readings(feed, self._context.types, self._registry_schemas)),
         )
         request = request_for(feed.name, self._records)
         above = self._held(changelog) if known is None else 0
@@ -311,10 +311,10 @@ class Pipeline:
 
     def _held(self, changelog: TopicOnBroker) -> int:
         """The highest generation in a changelog that the catalog does not know: its rows must not outrank new ones."""
-        return highest_generation(self._reach.servers, changelog.name, changelog.partitions)
+        return highest_generation(self._context.servers, changelog.name, changelog.partitions)
 
     def _schemas(self, output: View | Feed) -> dict[str, tuple[str | None, str | None]]:
-        found = [one.topic for _, one in readings(output, self._reach.types, self._registered)]
+        found = [one.topic for _, one in readings(output, self._context.types, self._registry_schemas)]
         return {topic.name: (topic.schema, topic.key_schema) for topic in found if topic.registry}
 
     def _query(self, build: Build, *, building: bool = False) -> Query:
@@ -325,16 +325,16 @@ class Pipeline:
             subject=f"{what} {output.name}",
             writer=lambda mode, base: self._started(build, mode, base),
             live=LIVE if output.mode == REAL_TIME else BATCHES,
-            batch_seconds=self._reach.batch_seconds,
-            servers=self._reach.servers,
-            group=f"{self._reach.group}.{output.name}" + (".building" if building else ""),
+            batch_seconds=self._context.batch_seconds,
+            servers=self._context.servers,
+            group=f"{self._context.group}.{output.name}" + (".building" if building else ""),
             partitions=lambda: {s.name: self._on_broker[s.name].partitions for _, s in output.sources},
             starts=build.starts,
             building=building,
             replays=self._replays(build),
             outdated=lambda why: self._rebuild(output.name, build.generation, why),
             durable=lambda: self._writer.flush(),
-            learn=self._registered.learn,
+            learn=self._registry_schemas.learn,
         )
         progress = self._progress(output.name, build.generation)
         if isinstance(output, Feed) and not progress.offsets:
@@ -345,7 +345,7 @@ class Pipeline:
 
     def _replays(self, build: Build) -> Replays:
         """What may be different when a build reads records again; a table that can't be asked about is compacted."""
-        found = build_readings(build, self._reach)
+        found = build_readings(build, self._context)
         events = {reading.topic.name for _, reading in found if not reading.is_table}
         tables = {reading.topic.name: self._policies.get(reading.topic.name, Policy()) for _, reading in found}
         return Replays(
@@ -356,23 +356,23 @@ class Pipeline:
         )
 
     def _forgets(self, output: View | Feed) -> bool:
-        found = (dedupe(one) for _, one in readings(output, self._reach.types, self._registered))
+        found = (dedupe(one) for _, one in readings(output, self._context.types, self._registry_schemas))
         return any(step is not None and step.within is not None for step in found)
 
     def _started(self, build: Build, mode: str, base: int) -> DataStreamWriter:
         forget_unfinished(build.checkpoint)
         longest = self._on_kafka.longest(build.output.changelog)
-        writer = changelog_writer(self._session, build, self._reach, batches=mode != LIVE, longest=longest, base=base)
+        writer = changelog_writer(self._session, build, self._context, batches=mode != LIVE, longest=longest, base=base)
         if mode == LIVE:
-            return real_time(writer, self._reach.batch_seconds)
+            return real_time(writer, self._context.batch_seconds)
         return writer.trigger(availableNow=True) if mode == CATCHING_UP else writer
 
     def _dead_letters(self, source: Topic | Table) -> Search:
-        declared = reading(source, {}, self._registered)
+        declared = reading(source, {}, self._registry_schemas)
         outputs = [
             (output, found)
             for output in self._app.outputs
-            for _, found in readings(output, self._reach.types, self._registered)
+            for _, found in readings(output, self._context.types, self._registry_schemas)
             if found.topic.name == source.name
         ]
         on_broker, context = self._on_broker[source.name], self._session.sparkContext
@@ -381,43 +381,43 @@ class Pipeline:
         if progress.topic_id != on_broker.id:
             progress = replace(_nothing(source.name, 1), topic_id=on_broker.id)
 
-        def search(starts: Offsets, ends: Offsets) -> Found:
+        def search(starts: Offsets, ends: Offsets) -> SearchResult:
             context.setJobGroup(name, f"dead letters of {source.name}", interruptOnCancel=True)
             longest = self._on_kafka.longest(name)
-            return write_dead_letters(self._session, declared, outputs, self._reach, starts, ends, longest)
+            return write_dead_letters(self._session, declared, outputs, self._context, starts, ends, longest)
 
         def report(progress: Progress) -> None:
             self._writer.put(DEAD_LETTER_RECORDS + progress.view, progress.encode())
 
         return Search(
-            Place(
+            SearchedTopic(
                 source.name,
                 lambda: self._on_broker[source.name].partitions,
-                self._reach.servers,
-                f"{self._reach.group}.{name}",
+                self._context.servers,
+                f"{self._context.group}.{name}",
             ),
             progress,
             search=search,
             cancel=lambda: context.cancelJobGroup(name),
-            accounts=lambda: {output.name: self._account(output.name, source.name) for output, _ in outputs},
-            learn=self._registered.learn,
+            skip_reports=lambda: {output.name: self._skip_report(output.name, source.name) for output, _ in outputs},
+            learn=self._registry_schemas.learn,
             report=report,
-            batch_seconds=self._reach.batch_seconds,
+            batch_seconds=self._context.batch_seconds,
         )
 
-    def _account(self, output: str, topic: str) -> Account:
+    def _skip_report(self, output: str, topic: str) -> SkipReport:
         """What an output says of a topic that it reads."""
         query = self.queries[output]
         skipped = query.progress.unseen + sum(query.progress.skipped.get(reason, 0) for reason in REASONS)
         offsets = query.progress.processed.get(topic, {})
-        return Account(query.progress.generation, offsets, skipped, whole=not query.task.starts)
+        return SkipReport(query.progress.generation, offsets, skipped, whole=not query.task.starts)
 
     def _hand_over(self, builds: Mapping[str, tuple[Build, Query]]) -> None:
         """Readers get new generations of some views, all named at once, as soon as the store has what they hold now."""
         before = dict(self._views)
         for name in builds:
             entry = newest(self._views[name])
-            group = Group(self._reach.servers, f"{self._reach.group}.{name}")
+            group = Group(self._context.servers, f"{self._context.group}.{name}")
             try:
                 bounds = group.bounds({entry.changelog: entry.partitions})[entry.changelog]
             finally:
@@ -434,7 +434,7 @@ class Pipeline:
                 self.queries[name].stop()
             query.promote()
             self.queries[name] = query
-            query.reported_by(self._report, f"{self._reach.group}.{name}")
+            query.reported_by(self._report, f"{self._context.group}.{name}")
             self._writer.put(BUILDING_RECORDS + name, None)
             self._stale.pop(name, None)
             remove_older(build)
@@ -527,7 +527,7 @@ class Pipeline:
         """Whether Spark has as many task slots as all queries need; tells if not."""
         partitions = {name: topic.partitions for name, topic in self._on_broker.items()}
         grounds = {name: Ground(entry.parents, newest(entry).spread) for name, entry in self._views.items()}
-        state, types = self._settings.number("state-partitions"), self._reach.types
+        state, types = self._settings.number("state-partitions"), self._context.types
         needed = all_slots(self._app, types, partitions, self._settings.number("partitions"), state, grounds)
         found = self._session.sparkContext.defaultParallelism
         master = self._settings.text("spark-master")

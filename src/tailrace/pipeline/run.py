@@ -25,13 +25,13 @@ from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.topics import TopicOnBroker, Topics
 from tailrace.pipeline.analysis.analysis import Analysis
 from tailrace.pipeline.analysis.definitions import same_but_texts
-from tailrace.pipeline.analysis.needs import all_slots, own_topics, read_topics, source_topics
-from tailrace.pipeline.counters import Counters
-from tailrace.pipeline.lifecycle.checkpoint_place import checkpoint_directory
+from tailrace.pipeline.analysis.resources import all_slots, own_topics, read_topics, source_topics
+from tailrace.pipeline.lifecycle.checkpoints import checkpoint_directory
 from tailrace.pipeline.lifecycle.lock import CheckpointLock
 from tailrace.pipeline.lifecycle.past import Past
+from tailrace.pipeline.metrics import PipelineMetrics
 from tailrace.pipeline.pipeline import Pipeline
-from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.source.registry_schemas import RegistrySchemas
 from tailrace.pipeline.spark import memory
 from tailrace.pipeline.spark.session import Jvm, start_session
 from tailrace.settings import Settings
@@ -98,14 +98,14 @@ def _run(
     app: App, session: SparkSession, jvm: Jvm, topics: Topics, settings: Settings, stopping: Event, scratch: Path
 ) -> None:
     """Start the queries, watch them until it is time to stop, and stop them."""
-    registered = Registered(settings.text("registry"))
-    _pin(app, registered, read_records(settings.text("kafka"), app.name, topics), settings)
-    analysis = Analysis(session, registered)
+    registry_schemas = RegistrySchemas(settings.text("registry"))
+    _pin(app, registry_schemas, read_records(settings.text("kafka"), app.name, topics), settings)
+    analysis = Analysis(session, registry_schemas)
     analysis.examine(app)
     if analysis.mistakes:
         raise DeclarationError(analysis.mistakes)
     on_broker = _create_topics(app, topics, settings)
-    pipeline = Pipeline(app, session, analysis, settings, on_broker, registered, scratch)
+    pipeline = Pipeline(app, session, analysis, settings, on_broker, registry_schemas, scratch)
     health = _health(settings, pipeline)
     while not stopping.wait(_WATCH_EVERY if pipeline.started else 0.05):
         jvm.check()
@@ -120,7 +120,7 @@ def _run(
         health.close()
 
 
-def _pin(app: App, registered: Registered, records: Mapping[str, bytes], settings: Settings) -> None:
+def _pin(app: App, registry_schemas: RegistrySchemas, records: Mapping[str, bytes], settings: Settings) -> None:
     """Have views and feeds that are what they were read their topics with the schemas that they were built with."""
     catalog, state = Past(app.name, dict(records)).catalog(), settings.number("state-partitions")
     for output in app.outputs:
@@ -132,7 +132,7 @@ def _pin(app: App, registered: Registered, records: Mapping[str, bytes], setting
         entries = (newest, view) if view is not None else (newest,)
         same = [entry for entry in entries if entry is not None and same_but_texts(entry.definition, output, state)]
         if same:
-            registered.pin(output.name, same[0].schemas)
+            registry_schemas.pin(output.name, same[0].schemas)
 
 
 def _directory(settings: Settings) -> Path | None:
@@ -177,5 +177,5 @@ def _create_topics(app: App, topics: Topics, settings: Settings) -> dict[str, To
 def _health(settings: Settings, pipeline: Pipeline) -> HealthServer | None:
     if not settings.text("health-port"):
         return None
-    counters = Counters(pipeline)
+    counters = PipelineMetrics(pipeline)
     return HealthServer(settings.number("health-port"), counters.registry, pipeline.reasons)

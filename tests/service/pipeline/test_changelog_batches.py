@@ -24,7 +24,7 @@ from tailrace.declarations.views import View
 from tailrace.dev.broker import Broker
 from tailrace.kafka.topics import LEAST, LONGEST, Topics
 from tailrace.pipeline.changelog.changelog import (
-    Reach,
+    QueryContext,
     changelog_writer,
     changes,
     fitting,
@@ -122,7 +122,7 @@ def in_real_time(rows: DataFrame, key: tuple[str, ...], origin: str = "", longes
 
 def process(spark: SparkSession, broker: Broker, build: Build, *, batches: bool) -> None:
     """Take in what the sources hold, by the plan of micro-batches or by that of real time."""
-    writer = changelog_writer(spark, build, Reach(broker.address, build.output.changelog, 60), batches=batches)
+    writer = changelog_writer(spark, build, QueryContext(broker.address, build.output.changelog, 60), batches=batches)
     writer.trigger(availableNow=True).start().awaitTermination()
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tailrace import App, Topic, View
-from tailrace.pipeline.dead_letters.letters import bad_for, letters
+from tailrace.pipeline.dead_letters.dead_letters import bad_for, dead_letters
 from tailrace.pipeline.source import decoding
 from tailrace.pipeline.source.reading import Reading
 from tailrace.pipeline.view import events, rows
@@ -181,7 +181,7 @@ def test_a_json_number_that_its_type_cannot_hold_is_malformed_for_views_and_in_i
     assert reasons == [None] * len(good) + ["malformed"] * len(bad)
     schemas = decoding.schemas(spark, topic)
     decoded = decoding.decode(frame(spark, records), schemas, topic, raw=True)
-    found = letters(bad_for(decoded, Reading(topic), []), Reading(topic), schemas, 1_000_000).collect()
+    found = dead_letters(bad_for(decoded, Reading(topic), []), Reading(topic), schemas, 1_000_000).collect()
     assert sorted(bytes(row.value).decode() for row in found) == sorted(f"{{{field}}}" for field in bad)
     told = {bytes(header.value).decode() for row in found for header in row.headers if header.key == "tailrace.error"}
     assert len(told) == 1 and "range of its type" in told.pop()

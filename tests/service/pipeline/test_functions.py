@@ -22,7 +22,7 @@ UNDER_A_COLON = """
 import sys
 from pathlib import Path
 from pyspark.sql import functions as F
-from tailrace.pipeline import functions
+from tailrace.pipeline.spark import functions
 from tailrace.pipeline.spark.session import start_session
 session = start_session("functions", slots=1, state_partitions=1, jars=(), quiet=True, scratch=Path(sys.argv[1]))
 schema = session.createDataFrame([], "n long").schema

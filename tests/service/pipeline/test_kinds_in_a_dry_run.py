@@ -20,7 +20,7 @@ from ledger import ordered
 from tailrace import testing
 from tailrace.declarations.views import REAL_TIME
 from tailrace.pipeline.changelog.changelog import changes
-from tailrace.pipeline.view.given import _rows, rows
+from tailrace.pipeline.view.dry_run import _rows, rows
 
 START = 1_767_225_600_000
 EVENTS, TABLES = kinds.over_events(modes=[REAL_TIME]), kinds.over_tables(modes=[REAL_TIME])

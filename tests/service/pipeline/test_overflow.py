@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from tailrace import App
 from tailrace.declarations.views import View
-from tailrace.pipeline.view.given import rows
+from tailrace.pipeline.view.dry_run import rows
 from tailrace.testing import Record
 
 MOST = 2**63 - 1

@@ -16,8 +16,8 @@ from services import NewBroker
 from tailrace.contracts.catalog import Progress
 from tailrace.dev.broker import Broker
 from tailrace.kafka.topics import Topics
-from tailrace.pipeline.dead_letters.evidence import Account, Offsets
-from tailrace.pipeline.dead_letters.search import Found, Place, Search
+from tailrace.pipeline.dead_letters.search import Search, SearchedTopic, SearchResult
+from tailrace.pipeline.dead_letters.search_plan import Offsets, SkipReport
 from tailrace.pipeline.lifecycle.query import CATCHING_UP, LIVE, Query, Task
 from tailrace.pipeline.source.reading import read
 
@@ -167,15 +167,15 @@ def test_a_search_that_got_no_answer_is_well_again_when_there_is_nothing_to_sear
     broker = new_broker()
     topic = one_partition(broker, fresh)
 
-    def searched(starts: Offsets, ends: Offsets) -> Found:
+    def searched(starts: Offsets, ends: Offsets) -> SearchResult:
         raise AssertionError(f"a search from {starts} to {ends}, where there is nothing")
 
     search = Search(
-        Place(topic, lambda: 1, broker.address, f"g-{fresh}"),
+        SearchedTopic(topic, lambda: 1, broker.address, f"g-{fresh}"),
         Progress(topic, 1, -1, 0),
         search=searched,
         cancel=lambda: None,
-        accounts=dict[str, Account],
+        skip_reports=dict[str, SkipReport],
         learn=lambda _: False,
         report=lambda _: None,
         batch_seconds=5.0,

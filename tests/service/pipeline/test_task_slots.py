@@ -20,7 +20,9 @@ from pyspark.sql import functions as F
 from tailrace import App
 from tailrace.dev import jars
 from tailrace.errors import TooFewSlots
-from tailrace.pipeline import changelog, conflation, functions, session
+from tailrace.pipeline.changelog import changelog
+from tailrace.pipeline.spark import functions, session
+from tailrace.pipeline.view import conflation
 from tailrace.pipeline.lifecycle.generations import Build
 servers, topic, events, counts, place = sys.argv[1:]
 session.SETTINGS["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = "3600000"

@@ -24,8 +24,8 @@ from pyspark.sql import functions as F
 from registry_server import RegistryServer
 from tailrace.avro.registry import Registry
 from tailrace.pipeline.source import wire
-from tailrace.pipeline.source.wrapper import MARK
-from tailrace.pipeline.source.writer_schemas import Writers
+from tailrace.pipeline.source.avro_envelope import MARK
+from tailrace.pipeline.source.writer_schemas import WriterSchemas
 
 few = settings(max_examples=8, deadline=None)
 MALFORMED = "malformed"
@@ -314,7 +314,7 @@ def test_what_the_client_serializes_is_read_back_through_the_registry(
             payloads.append(serializer(value, SerializationContext(topic, MessageField.VALUE)))
         key = AvroSerializer(client, '"string"')("ann", SerializationContext(topic, MessageField.KEY))
 
-    found, writers = Registry(registry.url), Writers(f"{topic}-value")
+    found, writers = Registry(registry.url), WriterSchemas(f"{topic}-value")
     _, reader = found.latest(writers.subject)
     ids: set[int] = set()
     while True:
@@ -330,6 +330,6 @@ def test_what_the_client_serializes_is_read_back_through_the_registry(
     assert decoded == [{"movie_id": 1, "rating": None}, {"movie_id": 2, "rating": 7.5}]
     assert set(writers.known) == ids and len(ids) == 2
 
-    keys = Writers(f"{topic}-key")
+    keys = WriterSchemas(f"{topic}-key")
     keys.refresh(found)
     assert decode(spark, [key], "string", keys.known, subject=keys.subject) == ["ann"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tailrace.pipeline.lifecycle.checkpoint import forget_unfinished
+from tailrace.pipeline.lifecycle.checkpoints import forget_unfinished
 
 
 def _checkpoint(directory: Path, *files: str) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import SettingError
-from tailrace.pipeline.lifecycle.checkpoint_place import checkpoint_directory
+from tailrace.pipeline.lifecycle.checkpoints import checkpoint_directory
 from tailrace.settings import Settings
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.pipeline.spark.collector import collector
+from tailrace.pipeline.spark.memory import collector
 
 
 def test_the_collector_is_chosen_where_nothing_else_is_said(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace import App
-from tailrace.pipeline.analysis.needs import all_slots, own_topics
+from tailrace.pipeline.analysis.resources import all_slots, own_topics
 
 
 def app(**modes: str) -> App:

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.avro.writer_safety import unusable
 from tailrace.errors import SchemaRefused, Unreachable
-from tailrace.pipeline.source.writer_schemas import MOST_MISSING, Writers
+from tailrace.pipeline.source.writer_schemas import MOST_MISSING, WriterSchemas
 
 LONG = '"long"'
 NODE = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}
@@ -38,7 +38,7 @@ class Table:
 
 
 def test_an_id_is_looked_up_once() -> None:
-    table, writers = Table({1: LONG, 2: '"string"'}), Writers("ratings-value")
+    table, writers = Table({1: LONG, 2: '"string"'}), WriterSchemas("ratings-value")
     for _ in range(2):
         writers.learn(table, {2, 7, 13})
     assert table.asked == [2, 7, 13]
@@ -48,14 +48,14 @@ def test_an_id_is_looked_up_once() -> None:
 
 
 def test_a_registry_that_does_not_answer_makes_nothing_malformed() -> None:
-    writers = Writers("ratings-value")
+    writers = WriterSchemas("ratings-value")
     with pytest.raises(Unreachable):
         writers.learn(Table({1: LONG}), [1, 14, 15])
     assert writers.known == {1: LONG} and writers.malformed == set()
 
 
 def test_after_many_missing_ids_none_is_worth_a_start_and_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    table, writers = Table({}), Writers("ratings-value")
+    table, writers = Table({}), WriterSchemas("ratings-value")
     writers.learn(table, range(100, 100 + MOST_MISSING - 1))
     before = writers.lenient
     writers.learn(table, [5000])
@@ -66,7 +66,7 @@ def test_after_many_missing_ids_none_is_worth_a_start_and_it_is_said_once(caplog
 
 
 def test_a_schema_that_endangers_the_jvm_is_refused_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    table, writers = Table({3: json.dumps(NODE)}), Writers("ratings-value")
+    table, writers = Table({3: json.dumps(NODE)}), WriterSchemas("ratings-value")
     writers.refresh(table)
     writers.refresh(table)
     assert writers.known == {} and writers.malformed == {3}

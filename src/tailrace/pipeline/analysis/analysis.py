@@ -16,14 +16,14 @@ from tailrace.pipeline.analysis.findings import Findings
 from tailrace.pipeline.analysis.outputs import Described, OutputAnalysis
 from tailrace.pipeline.analysis.sources import SourceAnalysis
 from tailrace.pipeline.source.reading import Reading, reading
-from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.source.registry_schemas import RegistrySchemas
 
 
 class Analysis:
     """Finds mistakes declaration by declaration, so that one does not hide the next."""
 
-    def __init__(self, session: SparkSession, registered: Registered | None = None) -> None:
-        self._registered = registered
+    def __init__(self, session: SparkSession, registry_schemas: RegistrySchemas | None = None) -> None:
+        self._registry_schemas = registry_schemas
         self._findings = Findings()
         self._sources = SourceAnalysis(session, self._findings)
         self._outputs = OutputAnalysis(self._sources, self._findings)
@@ -42,7 +42,7 @@ class Analysis:
     def examine(self, app: App, told: Iterable[Mistake] = ()) -> None:
         """Analyse every topic, view and feed, but what mistakes that were told already make impossible to plan."""
         for source in app.topics:
-            self._sources.declared(reading(source, {}, self._registered), subject_of(source))
+            self._sources.declared(reading(source, {}, self._registry_schemas), subject_of(source))
         broken = {mistake.place for mistake in told}
         for output in app.outputs:
             if fits(output):
@@ -54,7 +54,7 @@ class Analysis:
             if isinstance(source, Changelog) and source.view.name not in self.described:
                 # The view it reads has mistakes of its own.
                 return
-            one = reading(source, self.types, self._registered, output.name)
+            one = reading(source, self.types, self._registry_schemas, output.name)
             frame = self._sources.frame(one, subject_of(source))
             if frame is None:
                 return

@@ -19,9 +19,9 @@ from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.analysis.analysis import Analysis
 from tailrace.pipeline.analysis.definitions import definition
-from tailrace.pipeline.analysis.needs import slots
+from tailrace.pipeline.analysis.resources import slots
 from tailrace.pipeline.lifecycle.next_start import consequences
-from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.source.registry_schemas import RegistrySchemas
 from tailrace.pipeline.spark.session import start_session
 from tailrace.settings import Settings
 
@@ -87,7 +87,7 @@ def examined(app: App, settings: Settings, told: Sequence[Mistake] = ()) -> Anal
             app.name, slots=1, state_partitions=state, jars=needed, scratch=Path(scratch), quiet=True
         )
         try:
-            analysis = Analysis(session, Registered(settings.text("registry")))
+            analysis = Analysis(session, RegistrySchemas(settings.text("registry")))
             analysis.examine(app, told)
         finally:
             session.stop()

@@ -11,10 +11,10 @@ from tailrace.dev import jars
 from tailrace.errors import DeclarationError, TopicError
 from tailrace.pipeline.analysis.analysis import Analysis
 from tailrace.pipeline.analysis.check import report
-from tailrace.pipeline.changelog.changelog import Reach, changelog_frame
+from tailrace.pipeline.changelog.changelog import QueryContext, changelog_frame
 from tailrace.pipeline.lifecycle.generations import Build
 from tailrace.pipeline.source.reading import readings
-from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.source.registry_schemas import RegistrySchemas
 from tailrace.pipeline.spark.session import start_session
 from tailrace.pipeline.view.plan import state_stages
 from tailrace.settings import Settings
@@ -38,19 +38,19 @@ def explain(app: App, name: str, settings: Settings) -> str:
             app.name, slots=1, state_partitions=state, jars=needed, scratch=Path(scratch), quiet=True
         )
         try:
-            registered = Registered(settings.text("registry"))
-            analysis = Analysis(session, registered)
+            registry_schemas = RegistrySchemas(settings.text("registry"))
+            analysis = Analysis(session, registry_schemas)
             analysis.examine(app)
             if analysis.mistakes:
                 raise DeclarationError(analysis.mistakes)
-            reach = Reach("localhost:9092", "tailrace", 60, analysis.types, registered)
-            frame = changelog_frame(session, Build(output, 1, Path(scratch)), reach)
+            context = QueryContext("localhost:9092", "tailrace", 60, analysis.types, registry_schemas)
+            frame = changelog_frame(session, Build(output, 1, Path(scratch)), context)
             mode = session._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("extended")  # type: ignore[union-attr]
             told = str(frame._jdf.queryExecution().explainString(mode))
         finally:
             session.stop()
     checked = next(one for one in report(app, analysis, settings) if one.name == name)
-    found = readings(output, analysis.types, registered)
+    found = readings(output, analysis.types, registry_schemas)
     lines = [
         f"{checked.kind} {name}, declared at {output.place}",
         f"mode          {checked.mode}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column as SparkColumn
@@ -16,7 +17,6 @@ from tailrace.contracts.catalog import Column
 from tailrace.declarations.mistakes import of_column_name
 from tailrace.declarations.views import AGGREGATE, JOIN, REAL_TIME, WINDOW, Feed, View
 from tailrace.pipeline.analysis.findings import Findings, names_of
-from tailrace.pipeline.analysis.real_time import python_nodes, stateful_nodes
 from tailrace.pipeline.analysis.sources import SourceAnalysis
 from tailrace.pipeline.changelog.changelog import row_columns
 from tailrace.pipeline.source.reading import Reading
@@ -25,6 +25,11 @@ from tailrace.pipeline.view.plan import Decoded, rows_of
 
 # What a row is made of beside the user's columns; a transform must leave it.
 _NEEDED = ("_timestamp", "_partition", "_offset")
+# What a transform may be made of: everything that takes one row after the other, without state.
+_STATELESS = frozenset(
+    ("Project", "Filter", "Generate", "Union", "SubqueryAlias", "LocalRelation", "LogicalRDD", "Expand", "View")
+)
+_PYTHON = re.compile(r"Python|Pandas|Arrow")
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class OutputAnalysis:
         )
         if rows is None:
             return None
-        if output.mode == REAL_TIME and (python := python_nodes(rows)):
+        if output.mode == REAL_TIME and (python := _python_nodes(rows)):
             self._findings.add(
                 output.place,
                 subject,
@@ -150,7 +155,7 @@ class OutputAnalysis:
             keep = 'Keep them: frame.select("*", …) or frame.withColumn(…).'
             self._findings.add(output.place, subject, "a transform that leaves the metadata columns", got, keep)
             return None
-        if stateful := stateful_nodes(made):
+        if stateful := _stateful_nodes(made):
             got = f"one with {', '.join(sorted(set(stateful)))}"
             alternative = "Let it take each event by itself; aggregate with columns=…, join with app.join(…)."
             self._findings.add(output.place, subject, "a transform without state", got, alternative)
@@ -214,7 +219,7 @@ class OutputAnalysis:
     ) -> bool:
         """Whether a column of single events is an aggregate, which is a mistake."""
         try:
-            nodes = stateful_nodes(seen.select(column.alias(name)))
+            nodes = _stateful_nodes(seen.select(column.alias(name)))
         except PySparkException:
             return False
         if not nodes:
@@ -262,3 +267,31 @@ class OutputAnalysis:
             )
             is not None
         )
+
+
+def _stateful_nodes(frame: DataFrame) -> list[str]:
+    """The operators of a plan that keep state, order or compare rows; Python's are not among them."""
+    return [name for name in _nodes(frame) if name not in _STATELESS and not _PYTHON.search(name)]
+
+
+def _python_nodes(frame: DataFrame) -> list[str]:
+    """What of a plan runs in Python: real-time mode has no place for it, it would hold rows back in buffers."""
+    found = [name for name in _nodes(frame) if _PYTHON.search(name)]
+    if "catalyst.expressions.PythonUDF" in _plan(frame).toJSON():
+        found.append("a Python function")
+    return found
+
+
+def _nodes(frame: DataFrame) -> list[str]:
+    found: list[str] = []
+    waiting = [_plan(frame)]
+    while waiting:
+        node = waiting.pop()
+        found.append(str(node.nodeName()))
+        children = node.children()
+        waiting += [children.apply(number) for number in range(children.size())]
+    return found
+
+
+def _plan(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()

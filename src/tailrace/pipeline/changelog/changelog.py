@@ -15,7 +15,7 @@ from tailrace.pipeline.lifecycle.generations import Build
 from tailrace.pipeline.source import decoding
 from tailrace.pipeline.source.decoding import TIMESTAMP
 from tailrace.pipeline.source.reading import Reading, RowTypes, looks_at_headers, read, readings
-from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.source.registry_schemas import RegistrySchemas
 from tailrace.pipeline.view import events
 from tailrace.pipeline.view.plan import Decoded, rows_of, state_stages
 from tailrace.pipeline.view.rows import EXPIRES, PARTITION, PRESENT, VERSION
@@ -38,20 +38,20 @@ _TOGETHER = {"kafka.linger.ms": "50", "kafka.batch.size": str(256 * 1024)}
 
 
 @dataclass(frozen=True)
-class Reach:
+class QueryContext:
     """What a query needs to know: brokers, consumer group prefix, length of a batch, types of views, schemas."""
 
     servers: str
     group: str
     batch_seconds: float
     types: RowTypes = field(default_factory=dict)
-    registered: Registered | None = None
+    registry_schemas: RegistrySchemas | None = None
 
 
 def changelog_writer(
     session: SparkSession,
     build: Build,
-    reach: Reach,
+    context: QueryContext,
     *,
     rehearsal: bool = False,
     batches: bool = False,
@@ -66,12 +66,12 @@ def changelog_writer(
     base: what is added to versions.
     """
     output = build.output
-    changelog = changelog_frame(session, build, reach, rehearsal=rehearsal, batches=batches, base=base)
+    changelog = changelog_frame(session, build, context, rehearsal=rehearsal, batches=batches, base=base)
     if batches:
-        conflate = isinstance(output, View) and output.kind == LATEST and _stateless(build, reach)
-        writer = write_batches(changelog, reach.servers, build, conflate=conflate, longest=longest)
+        conflate = isinstance(output, View) and output.kind == LATEST and _stateless(build, context)
+        writer = write_batches(changelog, context.servers, build, conflate=conflate, longest=longest)
     else:
-        writer = write(changelog, reach.servers, build, longest)
+        writer = write(changelog, context.servers, build, longest)
     writer = writer.option("checkpointLocation", str(build.checkpoint))
     if isinstance(output, Feed):
         writer = writer.option("kafka.delivery.timeout.ms", str(_NEVER))
@@ -87,7 +87,7 @@ def observed_as(output: View | Feed, *, rehearsal: bool) -> str:
 def changelog_frame(
     session: SparkSession,
     build: Build,
-    reach: Reach,
+    context: QueryContext,
     *,
     rehearsal: bool = False,
     batches: bool = False,
@@ -95,20 +95,20 @@ def changelog_frame(
 ) -> DataFrame:
     """What is written to the changelog of a view or feed; the arguments are those of `changelog_writer`."""
     output = build.output
-    at_most = _BATCH_WITHOUT_STATE if _stateless(build, reach) else _BATCH
+    at_most = _BATCH_WITHOUT_STATE if _stateless(build, context) else _BATCH
     sources = []
-    for alias, reading in build_readings(build, reach):
+    for alias, reading in build_readings(build, context):
         records = read(
             session,
-            reach.servers,
+            context.servers,
             reading.topic.name,
-            f"{reach.group}.{output.name}",
+            f"{context.group}.{output.name}",
             starts=build.starts.get(reading.topic.name),
             newest=rehearsal,
             at_most=at_most if batches else None,
             headers=looks_at_headers(output, reading),
         )
-        decoded = events.decode(records, decoding.schemas(session, reading.topic, reach.registered), reading)
+        decoded = events.decode(records, decoding.schemas(session, reading.topic, context.registry_schemas), reading)
         sources.append(Decoded(alias, reading, decoded))
     name = observed_as(output, rehearsal=rehearsal)
     found = rows_of(output, sources, observed_as=name, batches=batches)
@@ -121,13 +121,13 @@ def changelog_frame(
     return changes(found, output.row_key, build.generation, build.origin)
 
 
-def build_readings(build: Build, reach: Reach) -> list[tuple[str, Reading]]:
+def build_readings(build: Build, context: QueryContext) -> list[tuple[str, Reading]]:
     """How a build reads its sources."""
-    return readings(build.output, reach.types, reach.registered, build.ground)
+    return readings(build.output, context.types, context.registry_schemas, build.ground)
 
 
-def _stateless(build: Build, reach: Reach) -> bool:
-    return state_stages(build.output, build_readings(build, reach)) == 0
+def _stateless(build: Build, context: QueryContext) -> bool:
+    return state_stages(build.output, build_readings(build, context)) == 0
 
 
 def real_time(writer: DataStreamWriter, batch_seconds: float) -> DataStreamWriter:

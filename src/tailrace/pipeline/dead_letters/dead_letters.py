@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 
 from tailrace.declarations.views import Feed, View
 from tailrace.kafka.dead_letters import NOT_HELD, ROOM, ROOM_OF_HEADER, dead_letter_topic
-from tailrace.pipeline.changelog.changelog import Reach, sink_options
-from tailrace.pipeline.dead_letters.evidence import Offsets
-from tailrace.pipeline.dead_letters.search import Found
+from tailrace.pipeline.changelog.changelog import QueryContext, sink_options
+from tailrace.pipeline.dead_letters.search import SearchResult
+from tailrace.pipeline.dead_letters.search_plan import Offsets
 from tailrace.pipeline.source import decoding
 from tailrace.pipeline.source.decoding import RAW, SKIPPED, Schemas
 from tailrace.pipeline.source.reading import Reading, read_between
@@ -34,29 +34,29 @@ def write_dead_letters(
     session: SparkSession,
     declared: Reading,
     outputs: Sequence[tuple[View | Feed, Reading]],
-    reach: Reach,
+    context: QueryContext,
     starts: Offsets,
     ends: Offsets,
     longest: int,
-) -> Found:
+) -> SearchResult:
     """Write the dead letters of one topic between offsets; `outputs` are computed from it, each with its own steps.
 
     longest: how many bytes of a record the topic of letters takes.
     """
     name = dead_letter_topic(declared.topic.name)
-    records = read_between(session, reach.servers, declared.topic.name, f"{reach.group}.{name}", starts, ends)
-    schemas = decoding.schemas(session, declared.topic, reach.registered)
+    records = read_between(session, context.servers, declared.topic.name, f"{context.group}.{name}", starts, ends)
+    schemas = decoding.schemas(session, declared.topic, context.registry_schemas)
     decoded = decoding.decode(records, schemas, declared.topic, raw=True)
     # What is observed is computed once; a condition alone would be evaluated where records are read, and again after.
     marked = events.observe(bad_for(decoded, declared, outputs), name)
-    found = letters(marked, declared, schemas, longest).persist(StorageLevel.MEMORY_AND_DISK)
+    found = dead_letters(marked, declared, schemas, longest).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counts = {row[SKIPPED]: row["count"] for row in found.groupBy(SKIPPED).count().collect()}
         if counts:
-            found.drop(SKIPPED).write.format("kafka").options(**sink_options(reach.servers, name, longest)).save()
+            found.drop(SKIPPED).write.format("kafka").options(**sink_options(context.servers, name, longest)).save()
     finally:
         found.unpersist()
-    return Found(sum(end - starts[p] for p, end in ends.items()), counts)
+    return SearchResult(sum(end - starts[p] for p, end in ends.items()), counts)
 
 
 def bad_for(decoded: DataFrame, declared: Reading, outputs: Sequence[tuple[View | Feed, Reading]]) -> DataFrame:
@@ -87,7 +87,7 @@ def _bad_for_one(frame: DataFrame, output: View | Feed, reading: Reading) -> Dat
     return marked.select(*(column.alias(name) for name, column in kept.items()))
 
 
-def letters(marked: DataFrame, declared: Reading, schemas: Schemas, longest: int) -> DataFrame:
+def dead_letters(marked: DataFrame, declared: Reading, schemas: Schemas, longest: int) -> DataFrame:
     """The records to write, and why: key, value and headers as they came, and headers that say where from and why.
 
     Of a record that does not fit, the latter alone.

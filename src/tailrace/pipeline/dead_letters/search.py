@@ -1,6 +1,6 @@
 """The search for the dead letters of one topic, beside the views: only where there may be any.
 
-Records are searched that some view or feed has skipped others among, when its batch has ended; see `evidence`. A search
+After each batch, the ranges are searched in which some view or feed has skipped a record; see `search_plan`. A search
 is planned anew each time, which takes about a second of the processor's time: good records are not worth that. How far
 the search is stands on the catalog topic. A crash between the write of letters and the report repeats them.
 """
@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from tailrace.contracts.catalog import Progress
 from tailrace.errors import Unreachable
 from tailrace.kafka.groups import Group
-from tailrace.pipeline.dead_letters.evidence import Account, Evidence, Offsets, Passing
+from tailrace.pipeline.dead_letters.search_plan import Offsets, Passing, SearchPlan, SkipReport
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What one search found: how many records it read, and of those that can't be used, how many by reason."""
 
     inputs: int
@@ -38,10 +38,10 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a search is at home: its topic, and the consumer group that lag tools see it by."""
+class SearchedTopic:
+    """The topic of a search, and the consumer group that lag tools see the search by."""
 
-    topic: str
+    name: str
     partitions: Callable[[], int]
     servers: str
     group: str
@@ -50,31 +50,31 @@ class Place:
 class Search:
     """Searches one topic. `watch` is to be called about once a second; a search itself runs in a thread.
 
-    `search` reads from the first offsets up to the second and writes the letters; `cancel` ends it early. `accounts`
+    `search` reads from the first offsets up to the second and writes the letters; `cancel` ends it early. `skip_reports`
     gives what each output says; `learn` is asked what to do about a failure, as for a query.
     """
 
     def __init__(
         self,
-        place: Place,
+        topic: SearchedTopic,
         progress: Progress,
         *,
-        search: Callable[[Offsets, Offsets], Found],
+        search: Callable[[Offsets, Offsets], SearchResult],
         cancel: Callable[[], None],
-        accounts: Callable[[], Mapping[str, Account]],
+        skip_reports: Callable[[], Mapping[str, SkipReport]],
         learn: Callable[[str], bool],
         report: Callable[[Progress], None],
         batch_seconds: float,
     ) -> None:
         self.progress = progress
-        self._place = place
-        self._search, self._cancel, self._accounts = search, cancel, accounts
+        self._topic = topic
+        self._search, self._cancel, self._skip_reports = search, cancel, skip_reports
         self._learn, self._report = learn, report
         self._patience = 2 * batch_seconds + _PATIENCE
-        self._group = Group(place.servers, place.group)
-        self._evidence = Evidence()
+        self._group = Group(topic.servers, topic.group)
+        self._plan = SearchPlan()
         self._thread: threading.Thread | None = None
-        self._outcome: tuple[Offsets, Found | str] | None = None
+        self._outcome: tuple[Offsets, SearchResult | str] | None = None
         self._failure: str | None = None
         self._backoff = _FIRST_BACKOFF
         self._look_at = 0.0
@@ -82,8 +82,8 @@ class Search:
 
     def watch(self) -> None:
         """Take in what a search has found, or see whether one is due."""
-        for output, account in self._accounts().items():
-            self._evidence.hear(output, account)
+        for output, skips in self._skip_reports().items():
+            self._plan.hear(output, skips)
         if self._thread is not None:
             if self._thread.is_alive():
                 return
@@ -101,7 +101,7 @@ class Search:
         """Why dead letters are not found now; empty where they are."""
         if self._failure is None:
             return []
-        return [f"dead letters of {self._place.topic}: the search failed and will be repeated: {self._failure}"]
+        return [f"dead letters of {self._topic.name}: the search failed and will be repeated: {self._failure}"]
 
     def stop(self) -> None:
         """End a search under way; its records are searched again at the next start."""
@@ -111,13 +111,13 @@ class Search:
         self._group.close()
 
     def _look(self) -> None:
-        topic = self._place.topic
-        bounds = self._group.bounds({topic: self._place.partitions()})[topic]
+        topic = self._topic.name
+        bounds = self._group.bounds({topic: self._topic.partitions()})[topic]
         before = self.progress.processed.get(topic, {})
         searched = {p: max(first, min(before.get(p, 0), end)) for p, (first, end) in bounds.items()}
         ends = {p: end for p, (_, end) in bounds.items()}
         impatient = time.monotonic() - self._moved_at > self._patience
-        due = self._evidence.decide(searched, ends, impatient=impatient)
+        due = self._plan.decide(searched, ends, impatient=impatient)
         if due is None:
             if searched == ends:
                 # Nothing is left to be searched, so that nothing that failed is to be repeated.
@@ -125,7 +125,7 @@ class Search:
                 self._moved_at = time.monotonic()
         elif isinstance(due, Passing):
             passed = sum(end - searched[p] for p, end in due.target.items())
-            self._reached(due.target, Found(passed, {}))
+            self._reached(due.target, SearchResult(passed, {}))
         else:
             self._thread = threading.Thread(target=self._run, args=(searched, due.target), daemon=True)
             self._thread.start()
@@ -148,12 +148,12 @@ class Search:
         self._look_at = 0.0
         self._reached(target, found)
 
-    def _reached(self, target: Offsets, found: Found) -> None:
+    def _reached(self, target: Offsets, found: SearchResult) -> None:
         self._failure, self._backoff = None, _FIRST_BACKOFF
         self._moved_at = time.monotonic()
         known = self.progress.skipped
         skipped = {reason: known.get(reason, 0) + found.letters.get(reason, 0) for reason in {**known, **found.letters}}
-        offsets = {self._place.topic: {str(p): offset for p, offset in target.items()}}
+        offsets = {self._topic.name: {str(p): offset for p, offset in target.items()}}
         self.progress = replace(
             self.progress,
             batch=self.progress.batch + 1,
@@ -166,7 +166,7 @@ class Search:
             self._group.commit(self.progress.processed)
         except Unreachable as error:
             # Only lag tools read them; the next search brings newer ones.
-            log.warning("dead letters of %s: offsets were not committed: %s", self._place.topic, error)
+            log.warning("dead letters of %s: offsets were not committed: %s", self._topic.name, error)
 
     def _fail(self, text: str) -> None:
         self._failure = text.splitlines()[0] if text else "unknown"
@@ -174,5 +174,5 @@ class Search:
             self._look_at = 0.0
             return
         self._look_at = time.monotonic() + self._backoff
-        log.error("dead letters of %s: the search failed, next in %.0f s: %s", self._place.topic, self._backoff, text)
+        log.error("dead letters of %s: the search failed, next in %.0f s: %s", self._topic.name, self._backoff, text)
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)

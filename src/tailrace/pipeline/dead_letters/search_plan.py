@@ -1,7 +1,7 @@
-"""Evidence: what views and feeds have said of a topic's records, so that good ones are not searched for dead letters.
+"""Which records of a topic to search for dead letters; decided without I/O.
 
-Each output counts what it skips. Where every output of a topic has read a range of it and skipped nothing, there is no
-dead letter in the range. Decided without I/O.
+Every view and feed counts the records that it skips. If all outputs of a topic have read a range and skipped nothing,
+the range holds no dead letter, and nobody has to search it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Offsets = Mapping[int, int]
 
 
 @dataclass(frozen=True)
-class Account:
-    """What one output says: up to where it has read the topic, and how often it has skipped something so far.
+class SkipReport:
+    """How far one output has read the topic, and how many records it has skipped so far.
 
-    A batch of which nobody knows what it skipped counts, too. `whole`: its build began at the earliest records.
+    A batch whose count got lost counts as one that skipped something. `whole`: the build began at the earliest record.
     """
 
     generation: int
@@ -43,25 +43,25 @@ class Passing:
     target: Offsets
 
 
-class Evidence:
-    """The accounts of every output of one topic."""
+class SearchPlan:
+    """Decides which records of one topic to search, from the reports of every output that reads it."""
 
     def __init__(self) -> None:
-        self._accounts: dict[str, Account] = {}
+        self._reports: dict[str, SkipReport] = {}
         # From where on an output has skipped nothing; None where that is not known yet.
         self._clean: dict[str, Offsets | None] = {}
 
-    def hear(self, output: str, account: Account) -> None:
-        """Take in how far an output is."""
-        known = self._accounts.get(output)
-        if known is None or known.generation != account.generation:
-            if account.whole and not account.skipped:
+    def hear(self, output: str, report: SkipReport) -> None:
+        """Note the newest report of an output."""
+        known = self._reports.get(output)
+        if known is None or known.generation != report.generation:
+            if report.whole and not report.skipped:
                 self._clean[output] = {}
             else:
-                self._clean[output] = account.offsets or None
-        elif self._clean[output] is None or account.skipped != known.skipped:
-            self._clean[output] = account.offsets or self._clean[output]
-        self._accounts[output] = account
+                self._clean[output] = report.offsets or None
+        elif self._clean[output] is None or report.skipped != known.skipped:
+            self._clean[output] = report.offsets or self._clean[output]
+        self._reports[output] = report
 
     def decide(self, searched: Offsets, ends: Offsets, *, impatient: bool) -> Searching | Passing | None:
         """What to do about the records after `searched`; None where it is not known yet.
@@ -71,7 +71,7 @@ class Evidence:
         here = {p: searched.get(p, 0) for p in ends}
         if all(here[p] >= end for p, end in ends.items()):
             return None
-        if not self._accounts:
+        if not self._reports:
             return Searching(_capped(here, ends))
         reached, vouched = self._read(max, here, ends), self._read(min, here, ends)
         if reached == here:
@@ -84,7 +84,7 @@ class Evidence:
 
     def _read(self, choose: Callable[[Iterable[int]], int], here: Offsets, ends: Offsets) -> Offsets:
         """How far the first of the outputs has read, or the last, from here on."""
-        read = {p: choose(account.offsets.get(p, 0) for account in self._accounts.values()) for p in ends}
+        read = {p: choose(report.offsets.get(p, 0) for report in self._reports.values()) for p in ends}
         return {p: min(end, max(here[p], read[p])) for p, end in ends.items()}
 
     def _doubtful(self, here: Offsets) -> bool:

@@ -1,21 +1,27 @@
-"""Where the checkpoints of a pipeline are.
+"""Checkpoints: the directory that holds them, and what is removed from one before a query starts.
 
-The pipeline itself makes, locks, lists and removes checkpoints, as files of this machine; Spark's tasks write their
-state there. So it is a directory, and on a cluster one that every machine has at the same path.
+The pipeline makes, locks, lists and removes checkpoints as files of this machine, and Spark's tasks write their state
+there. So the place is a directory; on a cluster, one that every machine has at the same path.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+import shutil
 from pathlib import Path
 
 from tailrace.errors import SettingError
 from tailrace.logs import without_password
 from tailrace.settings import Settings
 
+log = logging.getLogger(__name__)
+
 # `file:/x` is a URL to Spark, too. A path may hold a colon, but none that a slash follows in its first name.
 _URL = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 _IN_PROCESS = re.compile(r"local(\[.*\])?")
+# What a batch writes. `sources` and `metadata` say where and as what the query began, and stay.
+_WRITTEN = ("offsets", "commits", "state")
 
 
 def checkpoint_directory(settings: Settings) -> Path:
@@ -33,3 +39,23 @@ def checkpoint_directory(settings: Settings) -> Path:
             "--checkpoints-shared yes, or leave out --spark-master"
         )
     return Path(text).absolute()
+
+
+def forget_unfinished(checkpoint: Path) -> bool:
+    """Remove what is left of a first batch that was cut off; True where there was something.
+
+    Spark refuses to begin a first batch where it finds anything of an earlier try, also a temporary file of the moment
+    at which its process was killed, and would do so for ever. Nothing of such a batch counts: it is read again.
+    """
+    if any(path.name.isdigit() for path in _files(checkpoint / "commits")):
+        return False
+    left = [name for name in _WRITTEN if _files(checkpoint / name)]
+    for name in left:
+        shutil.rmtree(checkpoint / name)
+    if left:
+        log.warning("checkpoint %s: the first batch was cut off, and is begun anew", checkpoint)
+    return bool(left)
+
+
+def _files(directory: Path) -> list[Path]:
+    return list(directory.iterdir()) if directory.is_dir() else []

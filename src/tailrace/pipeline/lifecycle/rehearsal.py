@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace.pipeline.changelog.changelog import Reach, changelog_writer, real_time
+from tailrace.pipeline.changelog.changelog import QueryContext, changelog_writer, real_time
 from tailrace.pipeline.lifecycle.generations import Build
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,13 @@ _BATCH_SECONDS = 0.2
 class Rehearsal:
     """Rehearses the views one after the other; `watch` is to be called about once a second."""
 
-    def __init__(self, session: SparkSession, builds: list[Build], reach: Reach, scratch: Path) -> None:
+    def __init__(self, session: SparkSession, builds: list[Build], context: QueryContext, scratch: Path) -> None:
         self._session = session
         self._waiting = list(builds)
         self._batches = max(_FEWEST, BATCHES // max(1, len(builds)))
-        self._reach = Reach(reach.servers, f"{reach.group}.rehearsal", _BATCH_SECONDS, reach.types, reach.registered)
+        self._context = QueryContext(
+            context.servers, f"{context.group}.rehearsal", _BATCH_SECONDS, context.types, context.registry_schemas
+        )
         self._query: StreamingQuery | None = None
         self._scratch = scratch
 
@@ -56,8 +58,8 @@ class Rehearsal:
     def _start(self, build: Build) -> None:
         checkpoint = self._scratch / f"rehearsal-{build.output.name}"
         rehearsed = Build(build.output, 0, checkpoint, ground=build.ground, partitions=build.partitions)
-        writer = changelog_writer(self._session, rehearsed, self._reach, rehearsal=True)
-        self._query = real_time(writer, self._reach.batch_seconds).start()
+        writer = changelog_writer(self._session, rehearsed, self._context, rehearsal=True)
+        self._query = real_time(writer, self._context.batch_seconds).start()
 
     def _look(self, query: StreamingQuery) -> None:
         newest = query.lastProgress

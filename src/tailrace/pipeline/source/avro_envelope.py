@@ -8,7 +8,7 @@ import json
 MARK = b"\x93tailrac"
 
 
-def wrapped(schema: object) -> str:
+def enveloped(schema: object) -> str:
     """An Avro schema inside a record that ends with the mark: `value` is of the schema, `whole` is the mark.
 
     For bytes that it can't decode Spark gives a record of nulls, which a good record may be as well; inside the

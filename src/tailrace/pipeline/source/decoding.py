@@ -32,9 +32,9 @@ from pyspark.sql.types import (
 from tailrace.declarations.topics import Topic
 from tailrace.pipeline.source import wire
 from tailrace.pipeline.source.avro_decimals import beyond, narrowed, widened
-from tailrace.pipeline.source.registered import Registered
-from tailrace.pipeline.source.wrapper import MARK, wrapped
-from tailrace.pipeline.source.writer_schemas import Writers
+from tailrace.pipeline.source.avro_envelope import MARK, enveloped
+from tailrace.pipeline.source.registry_schemas import RegistrySchemas
+from tailrace.pipeline.source.writer_schemas import WriterSchemas
 from tailrace.pipeline.spark import functions
 
 # No field or column of a user can have a name that starts with _; these are hidden from their SQL by the analysis.
@@ -71,16 +71,16 @@ class Schemas:
 
     value: StructType
     key: DataType
-    value_writers: Writers | None = None
-    key_writers: Writers | None = None
+    value_writers: WriterSchemas | None = None
+    key_writers: WriterSchemas | None = None
 
 
-def schemas(session: SparkSession, topic: Topic, registered: Registered | None = None) -> Schemas:
+def schemas(session: SparkSession, topic: Topic, registry_schemas: RegistrySchemas | None = None) -> Schemas:
     """The schemas of a topic; raises what `value_schema` and `key_type` raise."""
     value, key = value_schema(session, topic), key_type(session, topic)
-    if registered is None or not topic.registry:
+    if registry_schemas is None or not topic.registry:
         return Schemas(value, key)
-    return Schemas(value, key, *registered.writers(topic))
+    return Schemas(value, key, *registry_schemas.writers(topic))
 
 
 def metadata_schema(key: DataType) -> StructType:
@@ -122,7 +122,7 @@ def key_type(session: SparkSession, topic: Topic) -> DataType:
 def _avro_type(session: SparkSession, schema: object) -> DataType:
     empty = session.createDataFrame([], "value binary")
     try:
-        decoded = empty.select(from_avro("value", wrapped(schema)).alias(_PARSED)).schema[_PARSED].dataType
+        decoded = empty.select(from_avro("value", enveloped(schema)).alias(_PARSED)).schema[_PARSED].dataType
     except Py4JJavaError as error:
         reason = str(error.java_exception.getMessage() or error.java_exception.getClass().getName())
         raise SchemaUnusable(" ".join(reason.split())) from None
@@ -217,7 +217,7 @@ def _field(value: Column, field: StructField, topic: Topic) -> Column:
     return narrowed(found, field.dataType) if topic.format == "avro" else found
 
 
-def _avro(data: Column, schema: object, writers: Writers | None) -> Column:
+def _avro(data: Column, schema: object, writers: WriterSchemas | None) -> Column:
     """What was read, with wider decimals than declared; see `avro_decimals`."""
     schema = widened(schema)
     if writers is not None:
@@ -229,7 +229,7 @@ def _avro(data: Column, schema: object, writers: Writers | None) -> Column:
             subject=writers.subject,
             lenient=writers.lenient,
         )
-    return from_avro(F.concat(data, F.lit(MARK)), wrapped(schema), _PERMISSIVE)
+    return from_avro(F.concat(data, F.lit(MARK)), enveloped(schema), _PERMISSIVE)
 
 
 def _malformed(schema: StructType, topic: Topic) -> Column:

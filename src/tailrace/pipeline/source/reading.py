@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructType
 from tailrace.contracts.catalog import Column as CatalogColumn
 from tailrace.declarations.topics import Dedupe, Table, Topic, Where
 from tailrace.declarations.views import Changelog, Feed, Source, View
-from tailrace.pipeline.source.registered import Registered
+from tailrace.pipeline.source.registry_schemas import RegistrySchemas
 
 # After each fetch Spark asks where the partition begins and ends, and throws away what was fetched and not taken: so a
 # fetch is large, and taken whole. A larger one costs more than it saves, in the garbage collector.
@@ -61,12 +61,12 @@ class Ground:
 
 
 def readings(
-    output: View | Feed, types: RowTypes, registered: Registered | None = None, ground: Ground | None = None
+    output: View | Feed, types: RowTypes, registry_schemas: RegistrySchemas | None = None, ground: Ground | None = None
 ) -> list[tuple[str, Reading]]:
     """The sources of a view or feed, by the names that it gives them; as a build reads them that stands on a ground."""
     found = []
     for alias, source in output.sources:
-        one = reading(source, types, registered, output.name)
+        one = reading(source, types, registry_schemas, output.name)
         if ground is not None and isinstance(source, Changelog):
             one = replace(one, generation=ground.parents.get(source.view.name))
         elif ground is not None:
@@ -76,13 +76,13 @@ def readings(
 
 
 def reading(
-    source: Source, types: RowTypes, registered: Registered | None = None, output: str | None = None
+    source: Source, types: RowTypes, registry_schemas: RegistrySchemas | None = None, output: str | None = None
 ) -> Reading:
     """How a source is read, for an output; `types` are those of the views that are sources themselves."""
     if isinstance(source, Changelog):
         return _changelog(source, types)
     topic, key = (source.records, source.key) if isinstance(source, Table) else (source, ())
-    return Reading(registered.resolve(topic, output) if registered is not None else topic, key)
+    return Reading(registry_schemas.resolve(topic, output) if registry_schemas is not None else topic, key)
 
 
 def _changelog(source: Changelog, types: RowTypes) -> Reading:

@@ -9,10 +9,10 @@ from tailrace.avro.registry import Registry
 from tailrace.declarations.topics import Topic
 from tailrace.errors import RegistryError
 from tailrace.pipeline.source import wire
-from tailrace.pipeline.source.writer_schemas import Writers
+from tailrace.pipeline.source.writer_schemas import WriterSchemas
 
 
-class Registered:
+class RegistrySchemas:
     """Asks the registry once per topic; what it answers stays for the life of the process.
 
     Methods raise RegistryError or Unreachable as the registry does, and RegistryError where none was given.
@@ -22,7 +22,7 @@ class Registered:
         self._registry = Registry(url) if url else None
         self._resolved: dict[Topic, Topic] = {}
         self._pins: dict[str, Mapping[str, Sequence[str | None]]] = {}
-        self._writers: dict[str, Writers] = {}
+        self._writers: dict[str, WriterSchemas] = {}
 
     def pin(self, output: str, schemas: Mapping[str, Sequence[str | None]]) -> None:
         """Have an output read its topics with the schemas, (value, key) by topic, that it was built with."""
@@ -48,7 +48,7 @@ class Registered:
             self._resolved[bare] = replace(bare, schema=schema, key_schema=key_schema)
         return replace(self._resolved[bare], steps=topic.steps)
 
-    def writers(self, topic: Topic) -> tuple[Writers | None, Writers | None]:
+    def writers(self, topic: Topic) -> tuple[WriterSchemas | None, WriterSchemas | None]:
         """What the values and the keys of a topic were written with, as far as is known."""
         value = self._known(topic, f"{topic.name}-value") if topic.format == "avro" else None
         key = self._known(topic, f"{topic.name}-key") if topic.key_format == "avro" else None
@@ -63,9 +63,9 @@ class Registered:
             writers.learn(self._registry, ids)
         return True
 
-    def _known(self, topic: Topic, subject: str) -> Writers:
+    def _known(self, topic: Topic, subject: str) -> WriterSchemas:
         if subject not in self._writers:
-            writers = Writers(subject)
+            writers = WriterSchemas(subject)
             writers.refresh(self._asked(topic))
             self._writers[subject] = writers
         return self._writers[subject]

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from tailrace.avro.writer_safety import unusable
-from tailrace.pipeline.source.wrapper import MARK, wrapped
+from tailrace.pipeline.source.avro_envelope import MARK, enveloped
 
 _HEADER = 5
 _REST = 2**31 - 1
@@ -44,7 +44,7 @@ def decode(
     An id that is neither in `writers` nor in `malformed` fails the query, and `unknown_ids` finds it in the error;
     lenient: it makes the record malformed instead.
     """
-    target = wrapped(json.loads(reader))
+    target = enveloped(json.loads(reader))
     options = {"mode": "PERMISSIVE", "avroSchema": target}
     header = F.substring(value, 1, _HEADER)
     marked = F.concat(F.substring(value, _HEADER + 1, _REST), F.lit(MARK))
@@ -56,7 +56,7 @@ def decode(
         if unusable(writers[id]) is not None:
             refused.add(id)
         elif id not in refused:
-            decoded = from_avro(marked, wrapped(json.loads(writers[id])), options)
+            decoded = from_avro(marked, enveloped(json.loads(writers[id])), options)
             chosen = chosen.when(header == F.lit(_header(id)), decoded)
     if refused:
         chosen = chosen.when(header.isin(*(F.lit(_header(id)) for id in sorted(refused))), F.lit(None))

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 MOST_MISSING = 100
 
 
-class Source(Protocol):
+class SchemaSource(Protocol):
     """Where schemas come from: a `Registry`."""
 
     def versions(self, subject: str) -> dict[int, str]:
@@ -26,7 +26,7 @@ class Source(Protocol):
         """The schema of an id; None where there is none."""
 
 
-class Writers:
+class WriterSchemas:
     """What is known of the ids under one subject, such as `ratings-value`.
 
     `known` are the schemas by id, `malformed` the ids whose records can't be read: the registry does not have them, or
@@ -55,12 +55,12 @@ class Writers:
         """Whether records with an id that was never looked up are malformed, too."""
         return len(self._missing) >= MOST_MISSING
 
-    def refresh(self, source: Source) -> None:
+    def refresh(self, source: SchemaSource) -> None:
         """Take all versions of the subject; raises as the registry does."""
         for id, schema in source.versions(self.subject).items():
             self._take(id, schema)
 
-    def learn(self, source: Source, ids: Iterable[int]) -> None:
+    def learn(self, source: SchemaSource, ids: Iterable[int]) -> None:
         """Look ids up, each once; raises as the registry does where it can't be asked, and keeps what came before."""
         for id in sorted(set(ids) - self._known.keys() - self._missing - self._refused):
             try:

@@ -34,7 +34,10 @@ _STORE = 128
 _SHARES = (0.5, 0.2, 0.15)
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 # Spark tells Java the size of the heap itself, and so overrides what else the environment says of it.
-_CHOSEN = re.compile(r"driver[-.]memory")
+_HEAP_CHOSEN = re.compile(r"driver[-.]memory")
+# In a heap of the usual size, of 1 GB, this collector takes a sixth less processor time than the JVM's own choice.
+_COLLECTOR = "-XX:+UseParallelGC"
+_COLLECTOR_CHOSEN = re.compile(r"-XX:\+Use\w+GC")
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,16 @@ def granted(wanted: Memory, machine: int) -> Memory:
 
 def heap_is_chosen(environment: Mapping[str, str]) -> bool:
     """Whether the user has said how large the heap is."""
-    return bool(environment.get("SPARK_DRIVER_MEMORY") or _CHOSEN.search(given_options(environment)))
+    return bool(environment.get("SPARK_DRIVER_MEMORY") or _HEAP_CHOSEN.search(given_options(environment)))
+
+
+def collector(environment: Mapping[str, str]) -> list[str]:
+    """The JVM's option for its garbage collector; none if the user has chosen one, or the size of the heap.
+
+    A JVM with two collectors in its options does not start.
+    """
+    chosen = heap_is_chosen(environment) or _COLLECTOR_CHOSEN.search(given_options(environment))
+    return [] if chosen else [_COLLECTOR]
 
 
 def of_machine() -> int:

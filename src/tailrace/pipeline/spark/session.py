@@ -21,10 +21,9 @@ from pyspark.sql import SparkSession
 
 from tailrace.errors import InstallError, SparkDied, TooFewSlots
 from tailrace.pipeline.spark.archive import archive_options, training_options
-from tailrace.pipeline.spark.classes import install, jar_of
-from tailrace.pipeline.spark.collector import collector
 from tailrace.pipeline.spark.functions import CATALOG
-from tailrace.pipeline.spark.memory import Memory, heap_is_chosen
+from tailrace.pipeline.spark.memory import Memory, collector, heap_is_chosen
+from tailrace.pipeline.spark.parts import install, jar_of
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
