@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from registry_server import RegistryServer
 from run_watch import RunWatch
@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--every-kind", action="store_true", help="break a view of every kind, and in micro-batch mode, too"
     )
+    group.addoption("--written-examples", action="store_true", help="try the examples that are written down, no others")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,7 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # The machine is shared: how long an example takes says nothing.
     settings.register_profile("ordinary", derandomize=True, deadline=None)
     settings.register_profile("campaign", print_blob=True, deadline=None)
-    settings.load_profile("ordinary" if ordinary else "campaign")
+    settings.register_profile("written", phases=(Phase.explicit,), deadline=None)
+    written = config.getoption("--written-examples")
+    settings.load_profile("written" if written else "ordinary" if ordinary else "campaign")
     if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
         # Workers that replace others have higher numbers.
         take_from_share(int(worker.removeprefix("gw")) % _SHARES, _SHARES)

@@ -132,6 +132,33 @@ def few_faults(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
     return Kinds(app, found)
 
 
+def few_kinds(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
+    """A view for each part of the pipeline that is Java: what is read, summed, conflated, shuffled and written."""
+    app = App(f"few-kinds{fresh}")
+    events = _events(app, fresh)
+    a = app.table(f"a{fresh}", key="id", value="title string, year int")
+    b = app.table(f"b{fresh}", key="id", value="score double")
+    found: dict[tuple[str, str], View | Feed] = {}
+    for mode in modes:
+        name = _named(fresh, mode)
+        found["last", mode] = app.latest(name("last"), events.with_columns(client="_key"), key="client", mode=mode)
+        found["last-of", mode] = app.latest(
+            name("last-of"), events, key="k", columns={"n": "n", "s": "s", "twice": "n * 2"}, mode=mode
+        )
+        found["deduped", mode] = app.view(
+            name("deduped"), events.dedupe(by="id").where("n is not null"), key=("k", "s"), columns=COUNTS, mode=mode
+        )
+        found["two-outer", mode] = app.join(name("two-outer"), {"a": a, "b": b}, how="outer", mode=mode)
+    found[FEED, MICRO_BATCH] = app.feed(
+        _named(fresh, MICRO_BATCH)(FEED),
+        events.where("n >= 0"),
+        key="k",
+        columns={"n": "n", "note": "note"},
+        mode=MICRO_BATCH,
+    )
+    return Kinds(app, found)
+
+
 def _with_time(app: App, found: dict[tuple[str, str], View | Feed], events: Topic, fresh: str, mode: str) -> None:
     name, timed = _named(fresh, mode), events.with_columns(time="timestamp_millis(at)")
     found["tumbling", mode] = app.view(

@@ -15,6 +15,9 @@ from tailrace.errors import SettingError
 from tailrace.logs import without_password
 from tailrace.store.connection.address import Address, NotAnAddress
 
+# What the pipeline has as Java code of its own; `tailrace.pipeline.spark.jvm_parts` says what each is for.
+JVM_PARTS = ("json", "sink", "conflation", "shuffle", "files", "overflow")
+
 ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "revoke", "prepare", "dev")
 
 
@@ -127,6 +130,15 @@ TABLE = (
         "",
         "Spark master URL of a cluster, such as spark://host:7077; by default Spark runs in this process.",
         ("pipeline",),
+    ),
+    Setting(
+        "jvm-parts",
+        "parts",
+        "all",
+        "Which parts of the pipeline run as its own Java code in Spark: `all`, `none`, or some of "
+        f"{', '.join(f'`{name}`' for name in JVM_PARTS)}, separated by commas. Spark's own plans take the place of the "
+        "others: see docs/operations.md.",
+        ("pipeline", "check", "explain", "dev"),
     ),
     Setting(
         "jars",
@@ -439,6 +451,9 @@ def _problem(kind: str, text: str) -> str | None:
     if kind == "open":
         known = {one.strip() for one in text.split(",")} <= {"metrics", "documents"}
         return None if known else "metrics, documents, or both with a comma"
+    if kind == "parts":
+        known = text in ("all", "none") or {one.strip() for one in text.split(",")} <= set(JVM_PARTS)
+        return None if known else f"all, none, or some of {', '.join(JVM_PARTS)}, separated by commas"
     if kind == "switch":
         return None if text in ("yes", "no") else "yes or no"
     if kind == "level":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from gateway_process import GatewayProcess, Store, view
 from tailrace.dev import jars
 from tailrace.dev.redis_server import RedisServer
+from tailrace.pipeline.spark.jvm_parts import chosen
 from tailrace.pipeline.spark.session import start_session
 
 
@@ -22,7 +24,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Only the JVM is to have the scratch directory, not the processes that later tests start.
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SPARK_LOCAL_DIRS", str(scratch))
-        session = start_session("tests", slots=1, state_partitions=1, jars=jars.ensure("spark"), scratch=scratch)
+        parts = chosen(os.environ.get("TAILRACE_JVM_PARTS", "all"))
+        needed = jars.ensure("spark")
+        session = start_session("tests", slots=1, state_partitions=1, jars=needed, scratch=scratch, parts=parts)
     gateway: Any = SparkContext._gateway
     yield session
     session.stop()

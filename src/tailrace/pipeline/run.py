@@ -32,7 +32,7 @@ from tailrace.pipeline.lifecycle.past import Past
 from tailrace.pipeline.metrics import PipelineMetrics
 from tailrace.pipeline.pipeline import Pipeline
 from tailrace.pipeline.source.registry_schemas import RegistrySchemas
-from tailrace.pipeline.spark import memory
+from tailrace.pipeline.spark import jvm_parts, memory
 from tailrace.pipeline.spark.session import Jvm, start_session
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
@@ -78,8 +78,10 @@ def run(app: App, settings: Settings) -> int:
         jars=jars.ensure("spark", _directory(settings)),
         scratch=scratch,
         master=master,
+        parts=jvm_parts.chosen(settings.text("jvm-parts")),
         memory=memory.granted(memory.needed(app, longest, partitions, state), memory.of_machine()),
     )
+    log.info("jvm-parts=%s", jvm_parts.told(jvm_parts.active(session)))
     jvm = Jvm(session)
     lock.keep_for(jvm.pid)
     try:

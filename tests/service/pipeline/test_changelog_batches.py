@@ -19,7 +19,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from parts_off import without
 from tailrace import App
+from tailrace.contracts.partitions import partition_of
 from tailrace.declarations.views import View
 from tailrace.dev.broker import Broker
 from tailrace.kafka.topics import LEAST, LONGEST, Topics
@@ -93,9 +95,9 @@ def write_rows(
     return spark.read.schema(rows.schema).parquet(data)
 
 
-def records(broker: Broker, topic: str) -> Iterator[Record]:
+def records(broker: Broker, topic: str, number: int = 0) -> Iterator[Record]:
     consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "g", "enable.auto.commit": False})
-    partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
+    partition = TopicPartition(topic, number, OFFSET_BEGINNING)
     _, end = consumer.get_watermark_offsets(partition, timeout=30)
     consumer.assign([partition])
     read = 0
@@ -284,6 +286,25 @@ def test_a_backlog_of_a_table_is_written_as_the_newest_usable_value_of_each_key(
     assert len(list(records(broker, f"out-{fresh}"))) == 10
 
 
+@pytest.mark.parametrize("off", [(), ("sink",)], ids=["sink", "no-sink"])
+@pytest.mark.parametrize("batches", [True, False], ids=["micro-batch", "real-time"])
+def test_rows_stay_in_the_partitions_that_readers_look_in_though_the_changelog_has_more(
+    broker: Broker, spark: SparkSession, fresh: str, tmp_path: Path, batches: bool, off: tuple[str, ...]
+) -> None:
+    Topics(broker.address).create(f"out-{fresh}", partitions=5, replication=1, config={})
+    Topics(broker.address).create(f"in-{fresh}", partitions=1, replication=1, config={})
+    keys = [f"k{n}" * (n % 7 + 1) for n in range(40)]
+    produce(broker, *((f"in-{fresh}", key, {"n": n}) for key in keys for n in range(2)))
+    app = App("movies")
+    view = app.latest("positions", app.table(f"in-{fresh}", key="id", value="n long"), to=f"out-{fresh}")
+    with without(spark, *off):
+        process(spark, broker, Build(view, 1, tmp_path, partitions=3), batches=batches)
+    for partition in range(5):
+        found = {key: value for key, value, _ in records(broker, f"out-{fresh}", partition)}
+        expected = [key for key in keys if partition_of(key.encode(), 3) == partition]
+        assert found == {key.encode(): f'{{"id":"{key}","n":1}}'.encode() for key in expected}
+
+
 @pytest.fixture
 def names(broker: Broker, fresh: str) -> tuple[str, str, str]:
     """Two topics to read and one to write, of one partition each."""
@@ -307,14 +328,16 @@ def produce(broker: Broker, *sent: tuple[str, str, Any]) -> None:
     assert producer.flush(30) == 0
 
 
-def test_a_join_goes_from_one_mode_to_the_other_and_back_on_one_state(
+def test_a_join_goes_from_one_mode_to_the_other_and_back_on_one_state_with_and_without_parts(
     broker: Broker, spark: SparkSession, names: tuple[str, str, str], tmp_path: Path
 ) -> None:
     a, b, output = names
     build = Build(joined(names, "outer"), 1, tmp_path)
-    for number, batches in enumerate((False, True, False, True)):
+    off = ("sink", "conflation", "json", "overflow")
+    for number, (batches, parts) in enumerate(((False, ()), (True, ()), (False, off), (True, off), (True, ()))):
         produce(broker, *((a, "k", {"s": f"{number}.{n}"}) for n in range(3)), (b, "k", {"n": number}), (b, "k", None))
-        process(spark, broker, build, batches=batches)
+        with without(spark, *parts):
+            process(spark, broker, build, batches=batches)
         expected = f'{{"id":"k","s":"{number}.2","n":null}}'.encode()
         assert newest(broker, output) == {b"k": (5 * (number + 1), expected)}
 

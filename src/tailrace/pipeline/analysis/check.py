@@ -22,6 +22,7 @@ from tailrace.pipeline.analysis.definitions import definition
 from tailrace.pipeline.analysis.resources import slots
 from tailrace.pipeline.lifecycle.next_start import consequences
 from tailrace.pipeline.source.registry_schemas import RegistrySchemas
+from tailrace.pipeline.spark.jvm_parts import chosen
 from tailrace.pipeline.spark.session import start_session
 from tailrace.settings import Settings
 
@@ -84,7 +85,13 @@ def examined(app: App, settings: Settings, told: Sequence[Mistake] = ()) -> Anal
     needed = jars.ensure("spark", directory) if with_avro else ()
     with tempfile.TemporaryDirectory(prefix="tailrace-check-", ignore_cleanup_errors=True) as scratch:
         session = start_session(
-            app.name, slots=1, state_partitions=state, jars=needed, scratch=Path(scratch), quiet=True
+            app.name,
+            slots=1,
+            state_partitions=state,
+            jars=needed,
+            scratch=Path(scratch),
+            quiet=True,
+            parts=chosen(settings.text("jvm-parts")),
         )
         try:
             analysis = Analysis(session, RegistrySchemas(settings.text("registry")))

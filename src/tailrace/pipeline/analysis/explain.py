@@ -15,6 +15,7 @@ from tailrace.pipeline.changelog.changelog import QueryContext, changelog_frame
 from tailrace.pipeline.lifecycle.generations import Build
 from tailrace.pipeline.source.reading import readings
 from tailrace.pipeline.source.registry_schemas import RegistrySchemas
+from tailrace.pipeline.spark.jvm_parts import chosen
 from tailrace.pipeline.spark.session import start_session
 from tailrace.pipeline.view.plan import state_stages
 from tailrace.settings import Settings
@@ -35,7 +36,13 @@ def explain(app: App, name: str, settings: Settings) -> str:
     state = settings.number("state-partitions")
     with tempfile.TemporaryDirectory(prefix="tailrace-explain-", ignore_cleanup_errors=True) as scratch:
         session = start_session(
-            app.name, slots=1, state_partitions=state, jars=needed, scratch=Path(scratch), quiet=True
+            app.name,
+            slots=1,
+            state_partitions=state,
+            jars=needed,
+            scratch=Path(scratch),
+            quiet=True,
+            parts=chosen(settings.text("jvm-parts")),
         )
         try:
             registry_schemas = RegistrySchemas(settings.text("registry"))

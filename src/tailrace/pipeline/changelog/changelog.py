@@ -16,6 +16,8 @@ from tailrace.pipeline.source import decoding
 from tailrace.pipeline.source.decoding import TIMESTAMP
 from tailrace.pipeline.source.reading import Reading, RowTypes, looks_at_headers, read, readings
 from tailrace.pipeline.source.registry_schemas import RegistrySchemas
+from tailrace.pipeline.spark.functions import kafka_partition
+from tailrace.pipeline.spark.jvm_parts import SINK, active
 from tailrace.pipeline.view import events
 from tailrace.pipeline.view.plan import Decoded, rows_of, state_stages
 from tailrace.pipeline.view.rows import EXPIRES, PARTITION, PRESENT, VERSION
@@ -67,11 +69,11 @@ def changelog_writer(
     """
     output = build.output
     changelog = changelog_frame(session, build, context, rehearsal=rehearsal, batches=batches, base=base)
-    if batches:
+    if batches and SINK in active(session):
         conflate = isinstance(output, View) and output.kind == LATEST and _stateless(build, context)
         writer = write_batches(changelog, context.servers, build, conflate=conflate, longest=longest)
     else:
-        writer = write(changelog, context.servers, build, longest)
+        writer = write(changelog, context.servers, build, longest, batches=batches)
     writer = writer.option("checkpointLocation", str(build.checkpoint))
     if isinstance(output, Feed):
         writer = writer.option("kafka.delivery.timeout.ms", str(_NEVER))
@@ -116,7 +118,7 @@ def changelog_frame(
         found = found.withColumn(VERSION, F.col(VERSION) + F.lit(base))
     if rehearsal:
         found = found.where(_never())
-    if batches:
+    if batches and SINK in active(session):
         return unwritten_changes(found, output.row_key)
     return changes(found, output.row_key, build.generation, build.origin)
 
@@ -209,10 +211,16 @@ def _header(name: str, text: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), text.cast("string").cast("binary").alias("value"))
 
 
-def write(changes: DataFrame, servers: str, build: Build, longest: int = LONGEST) -> DataStreamWriter:
+def write(
+    changes: DataFrame, servers: str, build: Build, longest: int = LONGEST, *, batches: bool = False
+) -> DataStreamWriter:
     """Changes to Kafka, by Spark's own sink."""
-    options = sink_options(servers, build.output.changelog, longest, build.partitions) | _AT_ONCE
-    return fitting(changes, longest).writeStream.format("kafka").outputMode("update").options(**options)
+    found, partitions = fitting(changes, longest), build.partitions
+    if partitions and SINK not in active(changes.sparkSession):
+        # Without `Layout.java` the plan itself says where a row belongs.
+        found, partitions = found.withColumn("partition", kafka_partition(F.col("key"), partitions)), 0
+    options = sink_options(servers, build.output.changelog, longest, partitions) | (_TOGETHER if batches else _AT_ONCE)
+    return found.writeStream.format("kafka").outputMode("update").options(**options)
 
 
 def write_batches(

@@ -21,6 +21,7 @@ from tailrace.pipeline.dead_letters.search_plan import Offsets
 from tailrace.pipeline.source import decoding
 from tailrace.pipeline.source.decoding import RAW, SKIPPED, Schemas
 from tailrace.pipeline.source.reading import Reading, read_between
+from tailrace.pipeline.spark.overflow import checked
 from tailrace.pipeline.view import events
 from tailrace.pipeline.view.events import KEPT, ORDER
 
@@ -48,7 +49,7 @@ def write_dead_letters(
     schemas = decoding.schemas(session, declared.topic, context.registry_schemas)
     decoded = decoding.decode(records, schemas, declared.topic, raw=True)
     # What is observed is computed once; a condition alone would be evaluated where records are read, and again after.
-    marked = events.observe(bad_for(decoded, declared, outputs), name)
+    marked = checked(events.observe(bad_for(decoded, declared, outputs), name))
     found = dead_letters(marked, declared, schemas, longest).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counts = {row[SKIPPED]: row["count"] for row in found.groupBy(SKIPPED).count().collect()}

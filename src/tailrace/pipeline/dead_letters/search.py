@@ -50,8 +50,8 @@ class SearchedTopic:
 class Search:
     """Searches one topic. `watch` is to be called about once a second; a search itself runs in a thread.
 
-    `search` reads from the first offsets up to the second and writes the letters; `cancel` ends it early. `skip_reports`
-    gives what each output says; `learn` is asked what to do about a failure, as for a query.
+    `search` reads from the first offsets up to the second and writes the dead letters; `cancel` ends it early.
+    `skip_reports` gives what each output says; `learn` is asked what to do about a failure, as for a query.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
@@ -21,9 +21,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.errors import InstallError, SparkDied, TooFewSlots
 from tailrace.pipeline.spark.archive import archive_options, training_options
-from tailrace.pipeline.spark.functions import CATALOG
+from tailrace.pipeline.spark.jvm_parts import PARTS, SOURCES, install, jar_of, note_missing, settings_of, warn
 from tailrace.pipeline.spark.memory import Memory, collector, heap_is_chosen
-from tailrace.pipeline.spark.parts import install, jar_of
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -42,8 +41,7 @@ SETTINGS = {
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     # Without it, buffers and caches grow with each view, partition and key. All views share it; see `memory.py`.
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
-    # The shuffle hands a row that comes alone on at once, and others after a millisecond instead of 50.
-    "spark.shuffle.manager.incremental": "tailrace.Shuffle",
+    # The shuffle hands rows on after a millisecond instead of 50; the part `shuffle` does not wait for a row alone.
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     # The default forks a process for each checkpoint file on a local disk, which lengthens every batch boundary.
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
@@ -52,9 +50,8 @@ SETTINGS = {
     # A consumer per partition of every query stays open; an app of many views would open and close them in turn.
     "spark.kafka.consumer.cache.capacity": "1024",
     # A bad value in one record gives null instead of an error that ends the query. So does an overflow of whole
-    # numbers, which would be a wrong number otherwise.
+    # numbers, which would be a wrong number otherwise: see the part `overflow`.
     "spark.sql.ansi.enabled": "false",
-    "spark.sql.extensions": "tailrace.Overflow",
     # As in JSON, of two entries with one name the last wins; the default ends the query.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # Column names are compared as JSON, Redis and clients compare them.
@@ -70,8 +67,6 @@ _LOCAL = {
     # Where everything runs in one process, nothing of it is reachable from outside.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Checkpoint files are made without a process for each.
-    "spark.hadoop.fs.file.impl": "tailrace.LocalFiles",
     # What a micro-batch sorts lies beside the heap, where the garbage collector does not copy it.
     "spark.memory.offHeap.enabled": "true",
 }
@@ -92,6 +87,8 @@ def start_session(
     master: str = "",
     archive: Path | None = None,
     memory: Memory = _USUAL,
+    parts: Collection[str] = tuple(PARTS),
+    sources: Path = SOURCES,
 ) -> SparkSession:
     """Start Spark with `slots` task slots, in a JVM of this process or on a cluster.
 
@@ -102,6 +99,7 @@ def start_session(
     quiet: what the JVM prints is shown only where it does not start.
     archive: a file that the JVM writes its classes to when it ends.
     memory: of the JVM of this process, where everything runs in it; a heap that the user has chosen stays.
+    parts: the parts that are Java of ours; those that fail are left out. `sources` is the directory of their sources.
     """
     if not master:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -109,7 +107,7 @@ def start_session(
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     conf = SparkConf(loadDefaults=False).setMaster(master or f"local[{slots}]").setAppName(f"tailrace {app}")
-    conf.setAll([*SETTINGS.items(), *CATALOG.items(), *({} if master else _LOCAL).items()])
+    conf.setAll([*SETTINGS.items(), *({} if master else _LOCAL).items()])
     conf.set("spark.sql.shuffle.partitions", str(state_partitions))
     java = [f"-Dorg.apache.avro.limits.{what}.maxLength={_LONGEST}" for what in ("string", "bytes", "collectionItems")]
     java += [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *collector(os.environ)]
@@ -130,14 +128,18 @@ def start_session(
         with _kept_off_terminal() if quiet else nullcontext():
             # First the JVM, then our classes, then Spark: some of them are to be there when it starts.
             SparkContext._ensure_initialized(conf=conf)
-            install(SparkContext._jvm, classes)
+            failures = install(SparkContext._jvm, classes, parts, sources)
+            usable = [name for name, failure in failures.items() if not failure]
+            conf.setAll(list(settings_of(usable, local=not master).items()))
             if master:
                 conf.set("spark.jars", ",".join(map(str, (*jars, jar_of(classes)))))
             session = SparkSession.Builder().config(conf=conf).getOrCreate()
+            note_missing(session, usable)
     except PySparkRuntimeError as error:
         raise InstallError(f"Spark did not start: {error}") from None
     except Py4JJavaError as error:
         raise InstallError(f"Spark did not start: {error.java_exception.getMessage()}") from None
+    warn(failures, session.version)
     if master:
         _require_slots(session, slots, master)
     return session

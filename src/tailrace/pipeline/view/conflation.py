@@ -8,6 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tailrace.pipeline.spark.functions import pack, unpack
+from tailrace.pipeline.spark.jvm_parts import CONFLATION, active
+from tailrace.pipeline.spark.overflow import checked
 
 _KEY = "key"
 _NEWEST = "newest"
@@ -19,13 +21,17 @@ _DATA = "value"
 def conflated(
     rows: DataFrame, key: Sequence[str], *, order: Sequence[Column], count: str, highest: Sequence[str]
 ) -> DataFrame:
-    """Rows with the same columns of the same types, fewer of them.
+    """Rows with the same columns of the same types, fewer of them; all of them if the part `conflation` is off.
 
     order: which row of a key is the newest, as longs that are never null; of equal ones the later.
     count: the column that says how many rows one stands for; it adds up.
     highest: columns of which the highest value stays, whichever row it comes from; fixed in size and never null.
     """
     session = rows.sparkSession
+    if CONFLATION not in active(session):
+        return rows
+    # Rows are packed by their types: whether a column may be null must be known before.
+    rows = checked(rows)
     others = [name for name in rows.columns if name not in (*key, count, *highest)]
     fields = [
         F.struct(*key).alias(_KEY),

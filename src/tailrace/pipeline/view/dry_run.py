@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -23,9 +24,12 @@ from tailrace.pipeline.changelog.changelog import changes, row_columns
 from tailrace.pipeline.source import decoding
 from tailrace.pipeline.source.decoding import SKIPPED, Schemas
 from tailrace.pipeline.source.reading import Reading, reading
+from tailrace.pipeline.spark.jvm_parts import chosen
+from tailrace.pipeline.spark.overflow import checked
 from tailrace.pipeline.spark.session import start_session
 from tailrace.pipeline.view import events
 from tailrace.pipeline.view.plan import Decoded, rows_of
+from tailrace.settings import Settings
 from tailrace.testing import Given, Record
 
 # Longer than any timestamp is ahead of another.
@@ -58,7 +62,7 @@ def skipped(output: View | Feed, given: Given) -> dict[str, int]:
         found = _decoded(source, given)
         key = found.reading.key or (output.key if output.transform is None else ())
         window = output.window if isinstance(output, View) else None
-        marked = events.unusable(found.frame, key, window, table=found.reading.is_table)
+        marked = checked(events.unusable(found.frame, key, window, table=found.reading.is_table))
         for row in marked.groupBy(SKIPPED).count().collect():
             if row[SKIPPED] is not None:
                 total[row[SKIPPED]] = total.get(row[SKIPPED], 0) + row["count"]
@@ -192,5 +196,6 @@ def _known(output: View | Feed, given: Given) -> None:
 
 @cache
 def _session() -> SparkSession:
-    """One session for the process; its JVM ends with it."""
-    return start_session("testing", slots=1, state_partitions=1, jars=jars.ensure("spark"), quiet=True)
+    """One session for the process; its JVM ends with it. TAILRACE_JVM_PARTS counts here, too."""
+    parts = chosen(Settings.read(Namespace()).text("jvm-parts"))
+    return start_session("testing", slots=1, state_partitions=1, jars=jars.ensure("spark"), quiet=True, parts=parts)

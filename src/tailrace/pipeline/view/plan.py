@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from tailrace.declarations.views import JOIN, LATEST, Feed, View
 from tailrace.pipeline.source.reading import Reading
+from tailrace.pipeline.spark.overflow import checked
 from tailrace.pipeline.view import events as E
 from tailrace.pipeline.view import rows as R
 
@@ -29,6 +30,10 @@ def rows_of(
 
     batches: for micro-batches, in which outdated rows can be dropped early.
     """
+    return checked(_rows_of(output, sources, observed_as, batches=batches))
+
+
+def _rows_of(output: View | Feed, sources: Sequence[Decoded], observed_as: str | None, *, batches: bool) -> DataFrame:
     if isinstance(output, View) and output.kind == JOIN:
         tables = [
             R.JoinedTable(

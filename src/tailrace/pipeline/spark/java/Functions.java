@@ -7,16 +7,19 @@ import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** Where Spark looks our functions up by name. */
-public final class Functions implements FunctionCatalog {
-    private String name;
+/** Where Spark looks functions of ours up by name; each part with functions has a catalog of its own. */
+public abstract class Functions implements FunctionCatalog {
+    private String catalog;
+
+    /** The function of a name for arguments of these types. */
+    protected abstract BoundFunction function(String name, StructType types);
 
     public void initialize(String name, CaseInsensitiveStringMap options) {
-        this.name = name;
+        catalog = name;
     }
 
     public String name() {
-        return name;
+        return catalog;
     }
 
     public Identifier[] listFunctions(String[] namespace) {
@@ -24,29 +27,24 @@ public final class Functions implements FunctionCatalog {
     }
 
     public UnboundFunction loadFunction(Identifier function) {
-        return new Unbound(function.name());
+        return new Unbound(this, function.name());
+    }
+
+    protected static StructType struct(StructType types, int place) {
+        return (StructType) types.fields()[place].dataType();
     }
 
     private static final class Unbound implements UnboundFunction {
+        private final Functions functions;
         private final String name;
 
-        Unbound(String name) {
+        Unbound(Functions functions, String name) {
+            this.functions = functions;
             this.name = name;
         }
 
         public BoundFunction bind(StructType types) {
-            if (name.equals("pack")) {
-                return new Packed.Pack(struct(types, 0));
-            }
-            if (name.equals("unpack")) {
-                return new Packed.Unpack(struct(types, 1));
-            }
-            // JSON may lack any field, also one that must not be null.
-            return new Json((StructType) struct(types, 1).asNullable(), name.equals("lenient_json"));
-        }
-
-        private static StructType struct(StructType types, int place) {
-            return (StructType) types.fields()[place].dataType();
+            return functions.function(name, types);
         }
 
         public String name() {

@@ -8,8 +8,8 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * tailrace.pack(struct): the bytes in which Spark itself keeps the struct, so that code of our own can look into it.
- * tailrace.unpack(bytes, null of a struct type): the struct again, without a copy.
+ * tailrace_rows.pack(struct): the bytes in which Spark itself keeps the struct, so that code of our own can look into it.
+ * tailrace_rows.unpack(bytes, null of a struct type): the struct again, without a copy.
  *
  * <p>Bytes are packed and unpacked within one query. One instance serves one task.
  */
