@@ -51,6 +51,11 @@ class Rebuilds:
         self._not_before = 0.0
 
     @property
+    def count(self) -> int:
+        """How many views are being built."""
+        return len(self._builds)
+
+    @property
     def under_way(self) -> bool:
         """Whether anything is being built."""
         return bool(self._builds)
