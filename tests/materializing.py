@@ -21,7 +21,7 @@ from tailrace.contracts.catalog import (
     Catalog,
     CatalogView,
     Column,
-    Progress,
+    ViewProgress,
     catalog_topic,
 )
 from tailrace.contracts.partitions import partition_of
@@ -85,7 +85,7 @@ class Changelog:
 
     def finish_batch(self, number: int, generation: int = 1) -> None:
         """Say that the pipeline has finished a batch."""
-        progress = Progress(self.view, generation, number, 0)
+        progress = ViewProgress(self.view, generation, number, 0)
         self._catalogs.put(PROGRESS_RECORDS + self.view, progress.encode())
         self._catalogs.flush()
 

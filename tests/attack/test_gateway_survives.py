@@ -16,7 +16,7 @@ from query_gateway import QueryGateway
 from running import eventually
 from stream_serving import KEYS, attached, command, connected, opened, row
 from streaming import Streams
-from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Progress
+from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, ViewProgress
 from tailrace.contracts.partitions import partition_of
 from tailrace.dev.redis_server import RedisServer
 from tailrace.store.layout.keys import QueryNames, catalog_key, partition_keys, stream_key
@@ -45,7 +45,7 @@ def test_no_message_catalog_or_stream_ends_it_or_stops_others(
     partition = partition_of(b"k0", 3)
     of_key = partition_keys(log.prefix, log.view, partition).channel(lineage, b"k0")
     names = [of_key, *of_query, catalog_key(log.prefix), stream_key(log.prefix, good["id"])]
-    progress = Progress(log.view, 1, 3, 5).encode()
+    progress = ViewProgress(log.view, 1, 3, 5).encode()
     for version in range(2, examples + 3):
         before = gateway.metric('tailrace_gateway_set_aside_total{what="message"}')
         for _ in range(100):

@@ -15,7 +15,7 @@ from running import eventually
 from stream_serving import HTTP, opened
 from stream_serving import row as whole_row
 from streaming import Streams, following, now
-from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Progress, catalog_topic
+from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, ViewProgress, catalog_topic
 from tailrace.contracts.commands import Command, Stream, commands_topic
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.one_partition import OnePartitionWriter
@@ -98,7 +98,7 @@ def test_no_command_catalog_or_record_ends_it_or_stops_others(
     commands = OnePartitionWriter(log.broker.address, commands_topic(log.app), "commands")
     catalogs = OnePartitionWriter(log.broker.address, catalog_topic(log.app), "catalog")
     good = Catalog(log.app, {log.view: log.entry}).encode()
-    progress = Progress(log.view, 1, 3, 5).encode()
+    progress = ViewProgress(log.view, 1, 3, 5).encode()
     materializer = MaterializerProcess(tmp_path, log, url)
     with following(streams, url, "n > 2") as client:
         streams.open("good", "n > 2")

@@ -7,7 +7,7 @@ import random
 from oracle import rating_averages
 from poisoning import GARBAGE, damaged
 from running import Tailrace, eventually
-from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Progress, catalog_topic
+from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, ViewProgress, catalog_topic
 from tailrace.contracts.requests import REQUEST_RECORDS, Request
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.kafka.one_partition import OnePartitionWriter
@@ -30,7 +30,7 @@ def test_no_request_catalog_or_progress_ends_it_or_its_next_start(tailrace: Tail
             name = chance.choice([tailrace.view, tailrace.view, "", "nothing", "\x00", "x" * 300])
             writer.put(REQUEST_RECORDS + name, chance.choice([garbage, damaged(chance, asked)]))
             writer.put(APP_RECORD, chance.choice([garbage, damaged(chance, good)]))
-            progress = Progress(tailrace.view, 1, 3, 5).encode()
+            progress = ViewProgress(tailrace.view, 1, 3, 5).encode()
             writer.put(PROGRESS_RECORDS + tailrace.view, chance.choice([garbage, damaged(chance, progress)]))
         writer.flush()
 

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from access_tokens import bearer, settings, token
 from gateway_process import GatewayProcess, Store, row, view
 from running import eventually
-from tailrace.contracts.catalog import PROGRESS_RECORDS, Column, Progress
+from tailrace.contracts.catalog import PROGRESS_RECORDS, Column, ViewProgress
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.topics import Topics
@@ -106,7 +106,7 @@ def test_at_least_does_not_tell_whether_a_hidden_row_has_changed(gateway: Gatewa
     assert [status for status, _ in answers] == [503, 503, 503] and answers[0] == answers[1] == answers[2]
     assert asked(1, 17, own)[0] == 200, "of a row that may be seen, the row tells"
     assert (asked(2, 17, everything)[0], asked(3, 18, everything)[0]) == (200, 404)
-    progress = Progress("orders", 1, 4, 120, offsets={SOURCE: {"0": 18}})
+    progress = ViewProgress("orders", 1, 4, 120, offsets={SOURCE: {"0": 18}})
     store.writer.put_catalog(PROGRESS_RECORDS + "orders", progress.encode())
     eventually(lambda: asked(4, 17, own)[0] == 404, "the end of a batch is known", 30)
     answers = [asked(key, 17, own) for key in (2, 3, 4)]

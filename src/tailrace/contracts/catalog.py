@@ -263,7 +263,7 @@ def _takes(entry: CatalogView | CatalogFeed | CatalogTopic, taken: dict[str, str
 
 
 @dataclass(frozen=True)
-class Progress:
+class ViewProgress:
     """How far a view's pipeline has come, up to the end of its last batch. Totals are those of the generation.
 
     `mode` is catching-up, live, micro-batch or failed. `offsets` maps topic → partition → the offset that comes next.
@@ -302,7 +302,7 @@ class Progress:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Progress:
+    def decode(cls, data: bytes) -> ViewProgress:
         """The progress in a record value. Raises CatalogError for anything else.
 
         Ignores what a newer pipeline has added.

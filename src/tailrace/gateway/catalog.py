@@ -17,7 +17,7 @@ from tailrace.contracts.catalog import (
     CatalogTopic,
     CatalogView,
     Column,
-    Progress,
+    ViewProgress,
 )
 from tailrace.contracts.partitions import partition_of
 from tailrace.store.layout.feed_keys import FeedPlace
@@ -116,7 +116,7 @@ class ServedCatalog:
         self.feeds: Mapping[str, ServedFeed] = {}
         self.catalog: Catalog | None = None
         self.topics: Mapping[str, CatalogTopic] = {}
-        self.progress: Mapping[str, Progress] = {}
+        self.progress: Mapping[str, ViewProgress] = {}
         self.loaded = False
         self.problem: str | None = None
         # Called for each part of a catalog that can't be read, once; it is logged, and stays what it was.
@@ -142,7 +142,7 @@ class ServedCatalog:
         for name, value in records.items():
             if name.startswith(PROGRESS_RECORDS):
                 try:
-                    progress.append(Progress.decode(value))
+                    progress.append(ViewProgress.decode(value))
                 except ValueError as error:
                     unreadable.add(f"{name} can't be read: {error}")
         self._tell(unreadable)

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tailrace.contracts.catalog import Progress
+from tailrace.contracts.catalog import ViewProgress
 from tailrace.contracts.freshness import Freshness, Report, freshness, why_stale
 from tailrace.gateway.catalog import ServedCatalog
 from tailrace.gateway.gateway import Gateway
 from tailrace.store.connection.outages import Unavailable
 
-_UNKNOWN = Progress("", 0, -1, 0)
+_UNKNOWN = ViewProgress("", 0, -1, 0)
 
 
 async def readiness(gateway: Gateway) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, Progress
+from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, ViewProgress
 from tailrace.errors import NewerFormat
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.materializer.counters import MaterializerCounters
@@ -76,7 +76,7 @@ class CatalogCopy:
         """The last batch of a view's generation that the pipeline has finished; None if that is not known."""
         found = self._records.get(PROGRESS_RECORDS + view)
         try:
-            progress = Progress.decode(found) if found is not None else None
+            progress = ViewProgress.decode(found) if found is not None else None
         except ValueError as error:
             # This is called often, and the next record replaces this one: it is logged once.
             log.error("the progress of view %s can't be read, and is passed over: %s", view, error)

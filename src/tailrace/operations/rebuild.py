@@ -17,7 +17,7 @@ from tailrace.contracts.catalog import (
     Catalog,
     CatalogFeed,
     CatalogView,
-    Progress,
+    ViewProgress,
     catalog_topic,
 )
 from tailrace.contracts.requests import REQUEST_RECORDS, Request
@@ -65,7 +65,7 @@ def plan(app: str, view: str, target: Target, settings: Settings) -> Plan:
     entry = _entry(catalog, view)
     newest = (entry.next or entry) if isinstance(entry, CatalogView) else entry
     found = records.get(PROGRESS_RECORDS + view)
-    processed = Progress.decode(found).processed if found is not None else {}
+    processed = ViewProgress.decode(found).processed if found is not None else {}
     group = Group(servers, f"tailrace.{app}.{view}.reset")
     try:
         counts = {name: topic.partitions for name, topic in topics.describe(sorted(newest.sources)).items()}

@@ -13,7 +13,7 @@ from tailrace.contracts.catalog import (
     Catalog,
     CatalogFeed,
     CatalogView,
-    Progress,
+    ViewProgress,
     catalog_topic,
 )
 from tailrace.contracts.freshness import Delay, Report, freshness, why_stale
@@ -43,7 +43,7 @@ class ViewStatus:
     counts what no finished batch has processed. `inputs`, `skipped` and `lost` move when a batch ends.
     `delay` is how long rows took to reach the store in the last minute; None if none came. `newest` is the highest
     source timestamp in the store, in ms; None if it is not known. `degraded` says why rows may be stale.
-    `state` is how large the state was when the last batch ended, as in `Progress`; `remembers` says what a `dedupe`
+    `state` is how large the state was when the last batch ended, as in `ViewProgress`; `remembers` says what a `dedupe`
     keeps of events, a text for each.
     `store` says how far Redis is with each partition of the changelog; None if it can't be asked. `store_behind`
     sums up the records that are not in Redis; None if it holds nothing of a partition.
@@ -121,7 +121,7 @@ def _view_status(
     servers: str,
 ) -> ViewStatus:
     found = records.get(PROGRESS_RECORDS + view.name)
-    progress = Progress.decode(found) if found is not None else Progress(view.name, view.generation, -1, 0)
+    progress = ViewProgress.decode(found) if found is not None else ViewProgress(view.name, view.generation, -1, 0)
     group = Group(servers, f"tailrace.{catalog.app}.{view.name}")
     try:
         sources = {name: topic.partitions for name, topic in topics.describe(sorted(view.sources)).items()}
@@ -181,7 +181,7 @@ def _kept(columns: Sequence[str], more: Mapping[str, str] | None = None) -> str:
 def _dead_letters(
     catalog: Catalog, records: Mapping[str, bytes], topics: Topics, servers: str
 ) -> list[DeadLetterCounts]:
-    found = [Progress.decode(value) for key, value in records.items() if key.startswith(DEAD_LETTER_RECORDS)]
+    found = [ViewProgress.decode(value) for key, value in records.items() if key.startswith(DEAD_LETTER_RECORDS)]
     counts = {name: topic.partitions for name, topic in topics.describe([one.view for one in found]).items()}
     known = {one.view for one in found}
     outputs: list[CatalogView | CatalogFeed] = [*catalog.views.values(), *catalog.feeds.values()]

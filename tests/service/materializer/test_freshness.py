@@ -24,7 +24,7 @@ from tailrace.contracts.catalog import (
     Catalog,
     CatalogFeed,
     CatalogView,
-    Progress,
+    ViewProgress,
     catalog_topic,
 )
 from tailrace.contracts.event import FeedEvent
@@ -72,7 +72,7 @@ class Source:
     def say(self, mode: str, degraded: tuple[str, ...] = (), **offsets: int) -> None:
         """Write the progress of a pipeline that has finished batches up to these offsets, p0 and p1."""
         processed = {self.topic: {name.removeprefix("p"): offset for name, offset in offsets.items()}}
-        said = Progress(self._name, 1, 1, sum(offsets.values()), mode=mode, offsets=processed, degraded=degraded)
+        said = ViewProgress(self._name, 1, 1, sum(offsets.values()), mode=mode, offsets=processed, degraded=degraded)
         self._catalogs.put(PROGRESS_RECORDS + self._name, said.encode())
         self._catalogs.flush()
 
@@ -249,7 +249,7 @@ def test_a_gateway_says_how_fresh_views_are_and_stays_ready_when_some_are_stale(
     assert report["views"]["averages"]["delay"] == {"p50_ms": 9, "max_ms": 41, "rows": 4}
     assert report["views"]["averages"]["behind_seconds"] == 0.0 and report["degraded"] == []
 
-    said = Progress("averages", 1, 3, 9, mode="failed", degraded=("a task waits",))
+    said = ViewProgress("averages", 1, 3, 9, mode="failed", degraded=("a task waits",))
     store.writer.put_catalog(PROGRESS_RECORDS + "averages", said.encode())
     reports.put("one", {"averages": Report(now() - 60_000, lineage, 1, now(), 0.0, 41, {9: 3})}, now())
 

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from operating import Operator
 from services import NewBroker
-from tailrace.contracts.catalog import Progress
+from tailrace.contracts.catalog import ViewProgress
 from tailrace.dev.broker import Broker
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.dead_letters.search import Search, SearchedTopic, SearchResult
@@ -59,7 +59,7 @@ def test_a_live_query_goes_on_while_the_brokers_do_not_say_how_far_it_is_behind(
     writer = to_nowhere(spark, broker, topic, tmp_path)
 
     task = Task(topic, f"view {topic}", writer, LIVE, 5.0, asked.address, f"g-{fresh}", lambda: {topic: 1})
-    query = Query(task, Progress(topic, 1, -1, 0), lambda _: None)
+    query = Query(task, ViewProgress(topic, 1, -1, 0), lambda _: None)
     try:
         watched(query, lambda: query.progress.mode == LIVE, "the query starts")
         restarts = query.restarts
@@ -83,7 +83,7 @@ def test_a_query_that_can_not_be_asked_does_not_run_on_unwatched(
     writer = to_nowhere(spark, broker, topic, tmp_path)
     answers = True
 
-    def report(progress: Progress) -> None:
+    def report(progress: ViewProgress) -> None:
         if progress.batch == 0 and progress.mode == LIVE and not answers:
             raise PySparkException("no answer")
 
@@ -91,7 +91,7 @@ def test_a_query_that_can_not_be_asked_does_not_run_on_unwatched(
         return any(one.name == topic for one in spark.streams.active)
 
     task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", lambda: {topic: 1})
-    query = Query(task, Progress(topic, 1, -1, 0), report)
+    query = Query(task, ViewProgress(topic, 1, -1, 0), report)
     try:
         watched(query, lambda: query.progress.mode == LIVE, "the query starts")
         restarts = query.restarts
@@ -119,7 +119,7 @@ def test_a_batch_that_ended_while_nobody_watched_is_noticed(
         assert producer.flush(30) == 0
         writer(LIVE, 0).trigger(availableNow=True).start().awaitTermination(int(PATIENCE))
 
-    def watched_batch(progress: Progress) -> Progress:
+    def watched_batch(progress: ViewProgress) -> ViewProgress:
         task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", lambda: {topic: 1})
         query = Query(task, progress, lambda _: None)
         try:
@@ -130,7 +130,7 @@ def test_a_batch_that_ended_while_nobody_watched_is_noticed(
         finally:
             query.stop()
 
-    first = watched_batch(Progress(topic, 1, -1, 0))
+    first = watched_batch(ViewProgress(topic, 1, -1, 0))
     assert (first.batch, first.unseen) == (0, 0)
     batch()
     assert watched_batch(first).unseen == 1
@@ -153,7 +153,7 @@ def test_retention_takes_what_a_batch_has_read_whose_end_nobody_saw(
         writer(CATCHING_UP, 0).start().awaitTermination(int(PATIENCE))
     Operator(broker).remove_records(topic)
     task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", lambda: {topic: 1})
-    query = Query(task, Progress(topic, 1, 0, 1, mode=LIVE, offsets={topic: {"0": 1}}), lambda _: None)
+    query = Query(task, ViewProgress(topic, 1, 0, 1, mode=LIVE, offsets={topic: {"0": 1}}), lambda _: None)
     try:
         watched(query, lambda: query.progress.mode == LIVE and not query.reasons(), "the query is live")
         assert query.progress.lost == 1
@@ -172,7 +172,7 @@ def test_a_search_that_got_no_answer_is_well_again_when_there_is_nothing_to_sear
 
     search = Search(
         SearchedTopic(topic, lambda: 1, broker.address, f"g-{fresh}"),
-        Progress(topic, 1, -1, 0),
+        ViewProgress(topic, 1, -1, 0),
         search=searched,
         cancel=lambda: None,
         skip_reports=dict[str, SkipReport],

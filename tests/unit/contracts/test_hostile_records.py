@@ -19,7 +19,7 @@ from tailrace.contracts.catalog import (
     CatalogTopic,
     CatalogView,
     Column,
-    Progress,
+    ViewProgress,
 )
 from tailrace.contracts.commands import Command, NotACommand, Stream, decode_command
 from tailrace.contracts.freshness import Report
@@ -43,7 +43,7 @@ CATALOG = Catalog(
     {"notes": FEED},
     topics={"t": TOPIC},
 )
-PROGRESS = Progress(
+PROGRESS = ViewProgress(
     "orders", 2, 7, 9, {"bad": 1}, "live", {"t": {"0": 4}}, degraded=("why",), state={"rows": {"disk": 1}}
 )
 CHANGES = KeyChanges(2, 0, {"a": 1}, {"b": 2})
@@ -57,7 +57,7 @@ class NoError(Exception):
 
 def test_what_was_written_is_read_as_it_was() -> None:
     assert Catalog.decode(CATALOG.encode()) == CATALOG and not Catalog.decode(CATALOG.encode()).refused
-    assert Progress.decode(PROGRESS.encode()) == PROGRESS
+    assert ViewProgress.decode(PROGRESS.encode()) == PROGRESS
     assert decode_command("s-1", Command("open", STREAM).encode()).stream == STREAM
     assert request_for("orders", {"request/orders": REQUEST.encode()}) == REQUEST
 
@@ -87,7 +87,7 @@ def _command(data: bytes) -> None:
     ("good", "read", "known"),
     [
         (CATALOG.encode(), _catalog, ValueError),
-        (PROGRESS.encode(), lambda data: Progress.decode(data).processed, ValueError),
+        (PROGRESS.encode(), lambda data: ViewProgress.decode(data).processed, ValueError),
         (Command("open", STREAM).encode(), _command, NotACommand),
         (REQUEST.encode(), lambda data: request_for("orders", {"request/orders": data}), NoError),
         (Report(1, "x", 1, 1, 1.0, 1, {1: 1}).encode(), Report.decode, NoError),

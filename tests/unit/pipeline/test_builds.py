@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace import App, View
-from tailrace.contracts.catalog import Catalog, CatalogView, Column, Progress
+from tailrace.contracts.catalog import Catalog, CatalogView, Column, ViewProgress
 from tailrace.contracts.requests import Request
 from tailrace.errors import DefinitionChanged
 from tailrace.pipeline.analysis.definitions import definition
@@ -242,9 +242,9 @@ def test_checkpoints_of_older_generations_are_removed_and_others_stay(
 def test_the_catalog_survives_being_written_and_read(wanted: CatalogView) -> None:
     catalog = Catalog(app="movies", views={"averages": wanted})
     assert Catalog.decode(catalog.encode()) == catalog
-    progress = Progress(view="averages", generation=1, batch=7, inputs=100, skipped={"malformed": 3})
-    assert Progress.decode(progress.encode()) == progress
+    progress = ViewProgress(view="averages", generation=1, batch=7, inputs=100, skipped={"malformed": 3})
+    assert ViewProgress.decode(progress.encode()) == progress
 
 
 def test_progress_of_a_newer_pipeline_is_read_by_an_older_gateway() -> None:
-    assert Progress.decode(b'{"view":"v","generation":1,"batch":2,"inputs":3,"invented":4}').inputs == 3
+    assert ViewProgress.decode(b'{"view":"v","generation":1,"batch":2,"inputs":3,"invented":4}').inputs == 3

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.errors import PySparkException
 
-from tailrace.contracts.catalog import Progress
+from tailrace.contracts.catalog import ViewProgress
 from tailrace.errors import Unreachable
 from tailrace.kafka.groups import Group
 from tailrace.pipeline.dead_letters.search_plan import Offsets, Passing, SearchPlan, SkipReport
@@ -57,13 +57,13 @@ class Search:
     def __init__(
         self,
         topic: SearchedTopic,
-        progress: Progress,
+        progress: ViewProgress,
         *,
         search: Callable[[Offsets, Offsets], SearchResult],
         cancel: Callable[[], None],
         skip_reports: Callable[[], Mapping[str, SkipReport]],
         learn: Callable[[str], bool],
-        report: Callable[[Progress], None],
+        report: Callable[[ViewProgress], None],
         batch_seconds: float,
     ) -> None:
         self.progress = progress

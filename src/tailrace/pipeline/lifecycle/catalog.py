@@ -23,7 +23,7 @@ from tailrace.contracts.catalog import (
     CatalogTopic,
     CatalogView,
     Column,
-    Progress,
+    ViewProgress,
     catalog_topic,
 )
 from tailrace.contracts.requests import REQUEST_RECORDS, Request, request_for
@@ -98,11 +98,11 @@ class PipelineCatalog:
         self._records[REQUEST_RECORDS + name] = request.encode()
         self._writer.put(REQUEST_RECORDS + name, request.encode())
 
-    def report(self, progress: Progress) -> None:
+    def report(self, progress: ViewProgress) -> None:
         """Tell how far a query is that readers have."""
         self._put(PROGRESS_RECORDS + progress.view, progress)
 
-    def report_building(self, progress: Progress) -> None:
+    def report_building(self, progress: ViewProgress) -> None:
         """Tell how far a build is that is to take the place of another."""
         self._put(BUILDING_RECORDS + progress.view, progress)
 
@@ -110,11 +110,11 @@ class PipelineCatalog:
         """A build has taken the place of the other: from now on `report` tells how far it is."""
         self._writer.put(BUILDING_RECORDS + name, None)
 
-    def report_dead_letters(self, progress: Progress) -> None:
+    def report_dead_letters(self, progress: ViewProgress) -> None:
         """Tell how far the search of a topic is."""
         self._writer.put(DEAD_LETTER_RECORDS + progress.view, progress.encode())
 
-    def progress(self, name: str, generation: int) -> Progress:
+    def progress(self, name: str, generation: int) -> ViewProgress:
         """The totals of a build so far; a new generation counts from zero."""
         for key in (PROGRESS_RECORDS + name, BUILDING_RECORDS + name):
             progress = self._past.progress(key)
@@ -122,19 +122,19 @@ class PipelineCatalog:
                 return replace(progress, degraded=())
         return _nothing(name, generation)
 
-    def dead_letters_of(self, topic: str, topic_id: str) -> Progress:
+    def dead_letters_of(self, topic: str, topic_id: str) -> ViewProgress:
         """How far the search of a topic is; a topic that was made anew is searched from its beginning."""
         progress = self._past.progress(DEAD_LETTER_RECORDS + topic) or _nothing(topic, 1)
         return progress if progress.topic_id == topic_id else replace(_nothing(topic, 1), topic_id=topic_id)
 
-    def _put(self, key: str, progress: Progress) -> None:
+    def _put(self, key: str, progress: ViewProgress) -> None:
         data = progress.encode()
         self._records[key] = data
         self._writer.put(key, data)
 
 
-def _nothing(name: str, generation: int) -> Progress:
-    return Progress(view=name, generation=generation, batch=-1, inputs=0, skipped=dict.fromkeys(REASONS, 0))
+def _nothing(name: str, generation: int) -> ViewProgress:
+    return ViewProgress(view=name, generation=generation, batch=-1, inputs=0, skipped=dict.fromkeys(REASONS, 0))
 
 
 def catalog_topics(app: App, session: SparkSession) -> dict[str, CatalogTopic]:

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import MutableMapping
 
-from tailrace.contracts.catalog import APP_RECORD, Catalog, Progress
+from tailrace.contracts.catalog import APP_RECORD, Catalog, ViewProgress
 from tailrace.errors import NewerFormat
 
 log = logging.getLogger(__name__)
@@ -40,11 +40,11 @@ class Past:
             self._refuse("catalog", name, why)
         return catalog
 
-    def progress(self, key: str) -> Progress | None:
+    def progress(self, key: str) -> ViewProgress | None:
         """The progress in the record of a key; None where there is none."""
         found = self._records.get(key)
         try:
-            return None if found is None else Progress.decode(found)
+            return None if found is None else ViewProgress.decode(found)
         except ValueError as error:
             self._refuse("progress", key, str(error))
             del self._records[key]

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import StateOperatorProgress, StreamingQuery
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tailrace.contracts.catalog import Progress
+from tailrace.contracts.catalog import ViewProgress
 from tailrace.errors import TailraceError, Unreachable
 from tailrace.kafka.groups import Group
 from tailrace.pipeline.lifecycle.backlog import MANY, Bounds, lost, reached, waiting
@@ -101,7 +101,7 @@ class Task:
 class Query:
     """The query of a task. `watch` is to be called about once a second."""
 
-    def __init__(self, task: Task, progress: Progress, report: Callable[[Progress], None]) -> None:
+    def __init__(self, task: Task, progress: ViewProgress, report: Callable[[ViewProgress], None]) -> None:
         self.task = task
         self.restarts = 0
         self.progress = replace(progress, mode="")
@@ -183,7 +183,7 @@ class Query:
         """A build takes the place of the one that was served: from now on it runs as any other query."""
         self.building = self.resting = False
 
-    def reported_by(self, report: Callable[[Progress], None], group: str) -> None:
+    def reported_by(self, report: Callable[[ViewProgress], None], group: str) -> None:
         """Report elsewhere from now on, and note offsets in another consumer group."""
         self._report = report
         self._group.close()
@@ -358,7 +358,7 @@ class Query:
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
         self._tell(replace(self.progress, mode=FAILED))
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: ViewProgress) -> None:
         self.progress = progress
         self._report(progress)
 
@@ -391,7 +391,7 @@ def _milliseconds() -> int:
     return int(time.time() * 1000)
 
 
-def _with_batch(progress: Progress, batch: StreamingQueryProgress, name: str) -> Progress:
+def _with_batch(progress: ViewProgress, batch: StreamingQueryProgress, name: str) -> ViewProgress:
     """The totals with one more batch; what is observed has the query's name, with a suffix for all but the first."""
     inputs, skipped = progress.inputs, dict(progress.skipped)
     for observed_as, observed in batch.observedMetrics.items():

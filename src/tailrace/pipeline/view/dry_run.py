@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, LongType, StructType
 
 from tailrace.contracts.catalog import Column
+from tailrace.declarations.given_records import Given, Record
 from tailrace.declarations.topics import Topic
 from tailrace.declarations.views import Changelog, Feed, Source, View
 from tailrace.dev import jars
@@ -30,7 +31,6 @@ from tailrace.pipeline.spark.session import start_session
 from tailrace.pipeline.view import events
 from tailrace.pipeline.view.plan import Decoded, rows_of
 from tailrace.settings import Settings
-from tailrace.testing import Given, Record
 
 # Longer than any timestamp is ahead of another.
 _EVER = "5000000 days"

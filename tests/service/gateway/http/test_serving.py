@@ -14,7 +14,7 @@ import pytest
 
 from gateway_process import GatewayProcess, Store, row
 from running import PATIENCE, eventually
-from tailrace.contracts.catalog import Progress
+from tailrace.contracts.catalog import ViewProgress
 from tailrace.dev.redis_server import RedisServer
 
 
@@ -170,7 +170,7 @@ def test_a_key_is_decoded_once_wherever_the_percent_signs_are(gateway: GatewayPr
 
 def test_metrics_show_what_the_pipeline_has_counted_and_skipped(gateway: GatewayProcess, store: Store) -> None:
     store.writer.put_catalog(
-        "progress/averages", Progress("averages", 1, 4, 120, {"not JSON": 3}, "live", lost=7).encode()
+        "progress/averages", ViewProgress("averages", 1, 4, 120, {"not JSON": 3}, "live", lost=7).encode()
     )
     sample = 'tailrace_skipped_total{reason="not JSON",view="averages"}'
     eventually(lambda: gateway.metric(sample) == 3, "the skipped records are shown")

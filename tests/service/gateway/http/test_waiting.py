@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 from gateway_process import GatewayProcess, Store, row, view
 from running import eventually
-from tailrace.contracts.catalog import PROGRESS_RECORDS, CatalogView, Progress
+from tailrace.contracts.catalog import PROGRESS_RECORDS, CatalogView, ViewProgress
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.topics import Topics
@@ -205,7 +205,7 @@ def test_a_view_that_counts_tells_at_the_end_of_a_batch(
     ask = f"/views/counted/k?at_least=s-{fresh}:1:7"
 
     def progress(following: int, generation: int = 1) -> None:
-        held = Progress("counted", generation, 4, 120, offsets={f"s-{fresh}": {"0": 99, "1": following}})
+        held = ViewProgress("counted", generation, 4, 120, offsets={f"s-{fresh}": {"0": 99, "1": following}})
         own.writer.put_catalog(PROGRESS_RECORDS + "counted", held.encode())
 
     progress(7)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.contracts.catalog import Catalog, CatalogView, Column, Progress
+from tailrace.contracts.catalog import Catalog, CatalogView, Column, ViewProgress
 from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.connection.close_reasons import SHUTDOWN
 from tailrace.gateway.connection.connections import Connections
@@ -60,7 +60,7 @@ def records(*, generation: int = 1, topic_id: str = "t", views: Sequence[str] = 
     catalog = Catalog(
         "movies", {name: CatalogView(name, name, topic_id, 2, generation, KEY, KEY, {}) for name in views}
     )
-    return {"app": catalog.encode(), "progress/averages": Progress("averages", 1, 0, 5, {"bad": 2}).encode()}
+    return {"app": catalog.encode(), "progress/averages": ViewProgress("averages", 1, 0, 5, {"bad": 2}).encode()}
 
 
 def test_the_catalog_tells_which_views_were_rebuilt_or_removed() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.contracts.catalog import Column, Progress
+from tailrace.contracts.catalog import Column, ViewProgress
 from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.http.lookup import SourceRecord, behind, by_version, reached
 from tailrace.gateway.http.waiting import ClientGone, wait_seconds, while_connected
@@ -185,7 +185,7 @@ def test_a_batch_tells_what_its_own_build_has_processed() -> None:
     known, record = ServedCatalog(), SourceRecord("ratings", 3, 17)
     assert "not finished a batch" in behind(known, VIEW, record)
     for generation, following, told in ((1, 99, "not finished"), (2, 17, "ended at offset 16"), (2, 18, "")):
-        known.progress = {"latest": Progress("latest", generation, 1, 1, offsets={"ratings": {"3": following}})}
+        known.progress = {"latest": ViewProgress("latest", generation, 1, 1, offsets={"ratings": {"3": following}})}
         assert told in behind(known, VIEW, record) and bool(told) is bool(behind(known, VIEW, record))
     assert "before the first" in behind(known, VIEW, SourceRecord("ratings", 4, 0))
 
