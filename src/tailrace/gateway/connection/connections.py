@@ -9,7 +9,6 @@ from contextlib import suppress
 
 from tailrace.gateway.connection.close_reasons import SHUTDOWN, SLOW
 from tailrace.gateway.connection.wire import Wire
-from tailrace.gateway.frames.surface import KEEP_ALIVE, SSE
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
 
@@ -68,13 +67,10 @@ class Connections:
             self.end_slow(self._timing.slow)
 
     def keep_alive(self, slot: int) -> None:
-        """Write a comment to the connections whose turn it is; a client that does not read needs none.
-
-        A WebSocket has pings of its own.
-        """
+        """Keep the connections alive whose turn it is, but for clients that do not read."""
         for wire in tuple(self._wires[slot % SLOTS]):
-            if not wire.paused and wire.surface is SSE and not wire.closed.done():
-                wire.send(KEEP_ALIVE)
+            if wire.surface.keep_alive and not wire.paused and not wire.closed.done():
+                wire.send(wire.surface.keep_alive)
 
     def end_slow(self, limit: float) -> None:
         """Cut off every client that has read nothing of what waits for it for so many seconds.

@@ -15,15 +15,20 @@ from tailrace.gateway.frames.frame import Frame, to_json
 
 # What a stream of Server-Sent Events starts with: browsers connect again a second after a connection ended.
 RETRY = b"retry: 1000\n\n"
-KEEP_ALIVE = b":\n\n"
 
 _TEXT = 0x81  # the whole message in one text frame
 
 
 class Surface(ABC):
-    """One encoding of frames; `name` is what metrics call it."""
+    """One encoding of frames; `name` is what metrics call it.
+
+    `joint`: frames that are written together have one position, that of all of them. `keep_alive` is written to a
+    connection that was silent for a while; empty if the protocol below has pings of its own.
+    """
 
     name: str
+    joint = False
+    keep_alive = b""
 
     @abstractmethod
     def encode(self, frame: Frame) -> bytes:
@@ -64,6 +69,8 @@ class ServerSentEvents(Surface):
     """Frames as Server-Sent Events."""
 
     name = "sse"
+    joint = True
+    keep_alive = b":\n\n"
 
     def encode(self, frame: Frame) -> bytes:
         return event(frame.kind, _data(frame), frame.position)

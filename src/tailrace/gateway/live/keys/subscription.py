@@ -19,7 +19,6 @@ from tailrace.gateway.catalog import ServedView
 from tailrace.gateway.connection.close_reasons import GONE
 from tailrace.gateway.connection.wire import Wire
 from tailrace.gateway.frames.frame import About, Frame, place
-from tailrace.gateway.frames.surface import SSE
 from tailrace.gateway.live.keys.registry import KeyRegistry
 from tailrace.gateway.live.keys.vector import Vector
 from tailrace.gateway.live.keys.watched import Follower
@@ -322,7 +321,8 @@ class KeySubscription(Subscription):
 class Gathering:
     """Takes the frames of several keys, and writes those of a turn together; of a slow client, it notes what changed.
 
-    Over Server-Sent Events only the last frame of a write has an id, a `Vector` over partitions. It moves only
+    On a joint surface, as Server-Sent Events are, only the last frame of a write has an id: a `Vector` over partitions.
+    It moves only
 
     - at `ready`: up to what the reads of the snapshot have seen of all keys of a partition, and
     - at the end of a turn: up to what was heard, if all of it is in this write or an earlier one, and nothing was
@@ -377,11 +377,11 @@ class Gathering:
         if not pending or self._wire.closed.done():
             return
         body = b"".join(pending)
-        if self._wire.surface is SSE and not self._missed:
+        if self._wire.surface.joint and not self._missed:
             self.vector.advance()
             if (position := self._position()) != self._told:
                 self._told = position
-                body = SSE.identified(body, str(position).encode())
+                body = self._wire.surface.identified(body, str(position).encode())
         self._wire.send(body)
 
     def pause(self) -> None:
