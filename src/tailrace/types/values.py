@@ -11,6 +11,7 @@ import base64
 import math
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -145,8 +146,9 @@ def floating(value: int | Decimal, kind: str) -> float | None:
 
 def _of_record(of: Type, value: dict[str, Any], where: str, wrong: list[Mismatch]) -> Any:
     fields = {field.name: field for field in of.fields}
-    others = f"one of the fields {', '.join(fields)}"
-    wrong += [Mismatch(within(where, name), others, "another name") for name in value if name not in fields]
+    if unknown := [name for name in value if name not in fields]:
+        others = f"one of the fields {', '.join(fields)}"
+        wrong += [Mismatch(within(where, name), others, "another name") for name in unknown]
     found = {}
     for name, field in fields.items():
         if name in value:
@@ -203,47 +205,49 @@ def _preferred(fitting: list[tuple[Type, Any]]) -> list[tuple[Type, Any]]:
 
 def _plain(of: Type, value: Any) -> Any:
     """A value without parts as it is written; None where it is not of the type."""
-    match of.kind:
-        case "boolean":
-            return value if isinstance(value, bool) else None
-        case "integer":
-            return value if type(value) is int and _in_bits(value, of.bits) else None
-        case "float" | "double":
-            return floating(value, of.kind) if _is_number(value) else None
-        case "decimal":
-            return _decimal(of, value)
-        case "date" | "time" | "timestamp" | "local timestamp":
-            return _moment(of, value)
-    if not isinstance(value, str):
+    reader = _READERS.get(of.kind)
+    return None if reader is None else reader(of, value)
+
+
+def _boolean(_: Type, value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _integer(of: Type, value: Any) -> int | None:
+    most = 1 << (of.bits - 1)
+    return value if type(value) is int and -most <= value < most else None
+
+
+def _floating(of: Type, value: Any) -> float | None:
+    return floating(value, of.kind) if _is_number(value) else None
+
+
+def _text(of: Type, value: object) -> str | None:
+    return value if isinstance(value, str) and (not of.binary or is_text(value)) else None
+
+
+def _uuid(_: Type, value: object) -> str | None:
+    return value if isinstance(value, str) and _UUID.fullmatch(value) else None
+
+
+def _enum(of: Type, value: object) -> str | None:
+    return value if isinstance(value, str) and value in of.symbols else None
+
+
+def _bytes(of: Type, value: object) -> bytes | None:
+    try:
+        data = base64.b64decode(value, validate=True) if isinstance(value, str) else None
+    except ValueError:
         return None
-    match of.kind:
-        case "text":
-            return value if not of.binary or is_text(value) else None
-        case "uuid":
-            return value if _UUID.fullmatch(value) else None
-        case "enum":
-            return value if value in of.symbols else None
-        case "bytes" | "fixed":
-            try:
-                data = base64.b64decode(value, validate=True)
-            except ValueError:
-                return None
-            return data if of.kind == "bytes" or len(data) == of.size else None
-        case "unknown":
-            return value
-    return None
+    return data if data is None or of.kind == "bytes" or len(data) == of.size else None
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | Decimal) and type(value) is not bool
 
 
-def _in_bits(value: int, bits: int) -> bool:
-    return -(1 << (bits - 1)) <= value < 1 << (bits - 1)
-
-
-def _moment(of: Type, value: object) -> int | None:
-    """A date or a time as the number that it is written as; one of Spark's in microseconds."""
+def _moment(of: Type, value: Any) -> Any:
+    """A date or a time as the number that it is written as; one in a topic of JSON stays text."""
     if type(value) is int and of.unit:
         return value if _is_moment(of, value) else None
     # In topics of JSON a local time may have an offset.
@@ -261,9 +265,11 @@ def _moment(of: Type, value: object) -> int | None:
             at = datetime.combine(date(1970, 1, 1), time.fromisoformat(text))
         else:
             at = datetime.fromisoformat(text)
+        if not of.unit:
+            return value
         # A time without an offset is one of UTC, as in topics of JSON.
         at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        return (at - _EPOCH) // timedelta(microseconds=of.unit or 1)
+        return (at - _EPOCH) // timedelta(microseconds=of.unit)
     except (ValueError, OverflowError):
         return None
 
@@ -298,3 +304,19 @@ def _fits(value: Decimal, precision: int, scale: int) -> bool:
     """Whether a decimal of so many digits, so many of them fraction, can hold a number."""
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and -exponent <= scale and value.adjusted() < precision - scale
+
+
+_READERS: dict[str, Callable[[Type, Any], Any]] = {
+    "boolean": _boolean,
+    "integer": _integer,
+    "float": _floating,
+    "double": _floating,
+    "decimal": _decimal,
+    "text": _text,
+    "unknown": _text,
+    "uuid": _uuid,
+    "enum": _enum,
+    "bytes": _bytes,
+    "fixed": _bytes,
+    **dict.fromkeys(_MOMENTS, _moment),
+}
