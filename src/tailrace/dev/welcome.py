@@ -10,7 +10,8 @@ from urllib.parse import quote
 from tailrace.declarations.app import App
 from tailrace.dev.data import Data
 from tailrace.dev.screen import Screen
-from tailrace.store.write.writer import StoreWriter, Unavailable
+from tailrace.store.connection.outages import Unavailable
+from tailrace.store.write.writer import StoreWriter
 
 PATIENCE = 15.0
 

@@ -29,7 +29,8 @@ from tailrace.materializer.reports import Reporter
 from tailrace.materializer.sender import Sender
 from tailrace.materializer.views.partitions import ViewPartitions
 from tailrace.materializer.views.upkeep import Upkeep
-from tailrace.store.write.writer import StoreWriter, Unavailable
+from tailrace.store.connection.outages import Unavailable
+from tailrace.store.write.writer import StoreWriter
 
 log = logging.getLogger(__name__)
 

@@ -31,8 +31,9 @@ from tailrace.materializer.partition import Entry, OpenPartition
 from tailrace.materializer.poison_search import Doubts, NotKept, PoisonSearch, Trial, passed
 from tailrace.materializer.reports import Reporter
 from tailrace.materializer.sender import Sender
+from tailrace.store.connection.outages import Unavailable
 from tailrace.store.layout.stored_position import StoredPosition
-from tailrace.store.write.writer import PositionMoved, Rejected, StoreWriter, Unavailable
+from tailrace.store.write.writer import PositionMoved, Rejected, StoreWriter
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ from typing import Any, Generic, TypeVar
 from tailrace.kafka.changelogs import Message, Partition
 from tailrace.materializer.dead_letters import DeadLetterKeeper
 from tailrace.materializer.partition import OpenPartition
-from tailrace.store.write.writer import PositionMoved, Rejected, Unavailable, hung_up
+from tailrace.store.connection.outages import Unavailable
+from tailrace.store.write.writer import PositionMoved, Rejected, hung_up
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,9 @@ from tailrace.contracts.freshness import Report, freshness, why_stale
 from tailrace.kafka.changelogs import Partition
 from tailrace.materializer.delays import Delays
 from tailrace.materializer.partition import OpenPartition
+from tailrace.store.connection.outages import Unavailable
 from tailrace.store.write.reports import Reports
-from tailrace.store.write.writer import StoreWriter, Unavailable
+from tailrace.store.write.writer import StoreWriter
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 from tailrace.kafka.changelogs import Partition
 from tailrace.materializer.partition import OpenPartition
 from tailrace.materializer.poison_search import Doubts
-from tailrace.store.write.writer import Unavailable, hung_up
+from tailrace.store.connection.outages import Unavailable
+from tailrace.store.write.writer import hung_up
 
 
 class Sendable(Protocol):

@@ -26,9 +26,10 @@ from tailrace.operations.served import after, can_be_estimated, counted_until, e
 from tailrace.operations.store_status import StoredPartition, stored_partitions
 from tailrace.pipeline.lifecycle.backlog import backlog
 from tailrace.settings import Settings
+from tailrace.store.connection.outages import Unavailable
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.write.reports import Reports
-from tailrace.store.write.writer import StoreWriter, Unavailable
+from tailrace.store.write.writer import StoreWriter
 
 # Why a record of a changelog is a dead letter.
 NOT_APPLIED = "not-applied"

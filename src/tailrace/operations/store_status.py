@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from tailrace.errors import Unreachable
 from tailrace.kafka.groups import Group
+from tailrace.store.connection.outages import Unavailable
 from tailrace.store.layout.stored_position import StoredPosition
-from tailrace.store.write.writer import StoreWriter, Unavailable
+from tailrace.store.write.writer import StoreWriter
 
 
 @dataclass(frozen=True)

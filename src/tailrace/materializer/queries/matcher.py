@@ -19,8 +19,9 @@ from tailrace.materializer.queries.live_queries import LiveQueries
 from tailrace.materializer.queries.partition_queries import PartitionQueries
 from tailrace.materializer.views.batch import ViewBatch
 from tailrace.materializer.views.partition import ViewPartition
+from tailrace.store.connection.outages import Unavailable
 from tailrace.store.write.match_writer import BelievedPartition, MatchWriter
-from tailrace.store.write.writer import Applied, PositionMoved, Rejected, Unavailable
+from tailrace.store.write.writer import Applied, PositionMoved, Rejected
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import redis
 
 from tailrace.contracts.catalog import APP_RECORD, Catalog
 from tailrace.contracts.record import Change
-from tailrace.store.connection.outages import Unavailable as Unavailable
+from tailrace.store.connection.outages import Unavailable
 from tailrace.store.connection.scripts import Script, script_text
 from tailrace.store.connection.servers import Servers
 from tailrace.store.layout.keys import PartitionKeys, catalog_key, partition_keys
