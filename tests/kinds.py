@@ -141,7 +141,7 @@ def few_kinds(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
     found: dict[tuple[str, str], View | Feed] = {}
     for mode in modes:
         name = _named(fresh, mode)
-        found["last", mode] = app.latest(name("last"), events.with_columns(client="_key"), key="client", mode=mode)
+        found["tumbling", mode] = _tumbling(app, events, name("tumbling"), mode)
         found["last-of", mode] = app.latest(
             name("last-of"), events, key="k", columns={"n": "n", "s": "s", "twice": "n * 2"}, mode=mode
         )
@@ -149,8 +149,11 @@ def few_kinds(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
             name("deduped"), events.dedupe(by="id").where("n is not null"), key=("k", "s"), columns=COUNTS, mode=mode
         )
         found["two-outer", mode] = app.join(name("two-outer"), {"a": a, "b": b}, how="outer", mode=mode)
+    name = _named(fresh, MICRO_BATCH)
+    keyed = events.with_columns(client="_key")
+    found["last", MICRO_BATCH] = app.latest(name("last"), keyed, key="client", mode=MICRO_BATCH)
     found[FEED, MICRO_BATCH] = app.feed(
-        _named(fresh, MICRO_BATCH)(FEED),
+        name(FEED),
         events.where("n >= 0"),
         key="k",
         columns={"n": "n", "note": "note"},

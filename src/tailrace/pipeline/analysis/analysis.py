@@ -40,7 +40,7 @@ class Analysis:
         return {name: (*found.key, *found.columns) for name, found in self.described.items()}
 
     def examine(self, app: App, told: Iterable[Mistake] = ()) -> None:
-        """Analyse every topic, view and feed, but what mistakes that were told already make impossible to plan."""
+        """Analyse every topic, view and feed, except what known mistakes make impossible to plan."""
         for source in app.topics:
             self._sources.declared(reading(source, {}, self._registry_schemas), subject_of(source))
         broken = {mistake.place for mistake in told}

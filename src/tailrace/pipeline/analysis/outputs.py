@@ -234,7 +234,7 @@ class OutputAnalysis:
         if columns is None:
             return []
         if isinstance(columns, Mapping):
-            # An expression that does not parse is told when it is tried.
+            # A mistake of an expression that does not parse is noted when it is tried.
             return [
                 (name, F.expr(sql), repr(sql))
                 for name, sql in columns.items()

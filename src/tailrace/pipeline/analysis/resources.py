@@ -18,7 +18,7 @@ from tailrace.pipeline.view.plan import state_stages
 
 @dataclass(frozen=True)
 class NeededTopic:
-    """A topic that the pipeline creates where it is missing; `partitions` is None for what the settings say."""
+    """A topic that the pipeline creates if it is missing; `partitions` is None for what the settings say."""
 
     name: str
     config: Mapping[str, str]
@@ -77,7 +77,7 @@ def all_slots(
     """How many task slots an app needs: those of every output, of a rehearsal or build beside them, of micro-batches.
 
     A micro-batch takes whatever slot is free, also one that a real-time query has left between two batches; the query
-    fails where it does not get it back at once. So there are as many as all micro-batches can take beside it.
+    fails if it does not get it back at once. So there are as many as all micro-batches can take beside it.
     """
     grounds = grounds or {}
     live = [slots(output, types, partitions, new, state, grounds.get(output.name)) for output in app.outputs]

@@ -19,7 +19,7 @@ from tailrace.pipeline.view import events
 
 
 class SourceAnalysis:
-    """The columns of readings, in frames without rows; a chain of steps that several views share is told once."""
+    """The columns of readings, in frames without rows; mistakes in steps that several views share are noted once."""
 
     def __init__(self, session: SparkSession, findings: Findings) -> None:
         self._session = session
@@ -37,7 +37,7 @@ class SourceAnalysis:
         return reading in self._frames and self._frames[reading] is not None and reading not in self._bad
 
     def frame(self, reading: Reading, subject: str) -> DataFrame | None:
-        """What a user's SQL sees of a reading, without rows; None where the topic itself can't be read."""
+        """What a user's SQL sees of a reading, without rows; None if the topic itself can't be read."""
         if reading not in self._frames:
             topic = reading.topic
             if not topic.steps:

@@ -241,7 +241,7 @@ def write_batches(
 
 
 def sink_options(servers: str, topic: str, longest: int, partitions: int = 0) -> dict[str, str]:
-    """What the Kafka sink is told, whoever writes to it; a record has so many bytes at most.
+    """The options of the Kafka sink, for every writer; a record has so many bytes at most.
 
     partitions: how many of the topic are used, the first ones; all if 0. See `Layout.java`.
     """

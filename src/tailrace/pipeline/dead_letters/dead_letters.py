@@ -42,7 +42,7 @@ def write_dead_letters(
 ) -> SearchResult:
     """Write the dead letters of one topic between offsets; `outputs` are computed from it, each with its own steps.
 
-    longest: how many bytes of a record the topic of letters takes.
+    longest: how many bytes of a record the topic of dead letters takes.
     """
     name = dead_letter_topic(declared.topic.name)
     records = read_between(session, context.servers, declared.topic.name, f"{context.group}.{name}", starts, ends)
@@ -107,7 +107,7 @@ def dead_letters(marked: DataFrame, declared: Reading, schemas: Schemas, longest
 
 
 def _size() -> Column:
-    """How long a letter is that holds its record."""
+    """How long a dead letter is that holds its record."""
 
     def length(part: Column) -> Column:
         return F.coalesce(F.octet_length(part), F.lit(0))
@@ -120,7 +120,7 @@ def _size() -> Column:
 
 
 def _said(error: Column) -> Column:
-    """The headers that say where a record comes from, and why it is a letter."""
+    """The headers that say where a record comes from, and why it is a dead letter."""
     said: dict[str, Column] = {
         "error": error,
         "topic": F.col("_topic"),

@@ -2,7 +2,7 @@
 
 After each batch, the ranges are searched in which some view or feed has skipped a record; see `search_plan`. A search
 is planned anew each time, which takes about a second of the processor's time: good records are not worth that. How far
-the search is stands on the catalog topic. A crash between the write of letters and the report repeats them.
+the search is stands on the catalog topic. A crash between writing dead letters and the report repeats them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Search:
     """Searches one topic. `watch` is to be called about once a second; a search itself runs in a thread.
 
     `search` reads from the first offsets up to the second and writes the dead letters; `cancel` ends it early.
-    `skip_reports` gives what each output says; `learn` is asked what to do about a failure, as for a query.
+    `skip_reports` gives what each output says; `learn` is called with a failure, as for a query.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Search:
             self._fail(str(error))
 
     def reasons(self) -> list[str]:
-        """Why dead letters are not found now; empty where they are."""
+        """Why dead letters are not found now; empty if they are."""
         if self._failure is None:
             return []
         return [f"dead letters of {self._topic.name}: the search failed and will be repeated: {self._failure}"]

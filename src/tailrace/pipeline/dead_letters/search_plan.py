@@ -48,7 +48,7 @@ class SearchPlan:
 
     def __init__(self) -> None:
         self._reports: dict[str, SkipReport] = {}
-        # From where on an output has skipped nothing; None where that is not known yet.
+        # From where on an output has skipped nothing; None if that is not known yet.
         self._clean: dict[str, Offsets | None] = {}
 
     def hear(self, output: str, report: SkipReport) -> None:
@@ -64,7 +64,7 @@ class SearchPlan:
         self._reports[output] = report
 
     def decide(self, searched: Offsets, ends: Offsets, *, impatient: bool) -> Searching | Passing | None:
-        """What to do about the records after `searched`; None where it is not known yet.
+        """What to do about the records after `searched`; None if it is not known yet.
 
         `impatient`: do not wait any longer for outputs that are behind, or have failed.
         """

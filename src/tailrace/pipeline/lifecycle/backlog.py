@@ -14,7 +14,7 @@ Bounds = Mapping[str, Mapping[int, tuple[int, int]]]
 
 
 def backlog(processed: Offsets, bounds: Bounds) -> int:
-    """Records between the processed offsets, or the earliest where there are none, and the ends."""
+    """Records between the processed offsets, or the earliest if there are none, and the ends."""
     return sum(waiting(processed, bounds).values())
 
 

@@ -42,7 +42,7 @@ def checkpoint_directory(settings: Settings) -> Path:
 
 
 def forget_unfinished(checkpoint: Path) -> bool:
-    """Remove what is left of a first batch that was cut off; True where there was something.
+    """Remove what is left of a first batch that was cut off; True if there was something.
 
     Spark refuses to begin a first batch where it finds anything of an earlier try, also a temporary file of the moment
     at which its process was killed, and would do so for ever. Nothing of such a batch counts: it is read again.

@@ -31,7 +31,7 @@ _EARLIEST = -2
 
 @dataclass(frozen=True)
 class Build:
-    """One generation of a view or feed. `starts`: from which offsets it reads; the earliest where there are none.
+    """One generation of a view or feed. `starts`: from which offsets it reads; the earliest if there are none.
 
     `ground` is what it stands on: which generations of other views it reads, and in which topics keys have moved.
     `partitions` are those of the changelog that rows are spread over; 0 if Kafka is to choose among all.
@@ -87,7 +87,7 @@ def choose_build(
     `known` is the catalog's entry from the last start, `wanted` the entry of this start; the generation of the
     result is chosen here; it is above `above`, the highest that the changelog is known to hold. `request` is what an
     operator has asked for. `keep_moved`: go on with a build although partitions were added to a topic in which their
-    order decides. Raises DefinitionChanged where the definition is not the one of the known build, and nobody has
+    order decides. Raises DefinitionChanged if the definition is not the one of the known build, and nobody has
     asked for another.
     """
     places = _Places(app, output, wanted.topic_id, checkpoints)

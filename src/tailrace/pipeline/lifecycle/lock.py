@@ -21,7 +21,7 @@ class CheckpointLock:
 
     The system lets go of the lock however the process ends. Its JVM writes on for a moment when the process is killed,
     and may be suspended; so the JVM's id is noted, and the next pipeline waits for it to be gone.
-    Raises CheckpointInUse where the directory is held.
+    Raises CheckpointInUse if the directory is held.
     """
 
     def __init__(self, directory: Path, *, patience: float = _PATIENCE) -> None:

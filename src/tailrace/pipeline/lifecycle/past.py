@@ -41,7 +41,7 @@ class Past:
         return catalog
 
     def progress(self, key: str) -> ViewProgress | None:
-        """The progress in the record of a key; None where there is none."""
+        """The progress in the record of a key; None if there is none."""
         found = self._records.get(key)
         try:
             return None if found is None else ViewProgress.decode(found)

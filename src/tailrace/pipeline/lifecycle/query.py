@@ -74,12 +74,16 @@ class Survey:
 class Task:
     """What a query is to do.
 
-    `writer` gives the query for a mode and a base of versions, ready to be started. `live` is the mode that it runs in
-    when it has caught up. `group` is the consumer group for lag tools, `partitions` says how many each topic has now,
-    `starts` the offsets that it began at if those were not the earliest. `building`: it catches up in rounds, until it
-    is promoted. `replays` says what may differ when records are read again. `outdated` is told why rows may be stale
-    because tombstones are gone. `durable` returns when what was reported is safe. `learn` is asked what to do about a
-    failure: True where its cause is removed, and the query may start again at once.
+    writer: gives the query for a mode and a base of versions, ready to be started.
+    live: the mode that the query runs in once it has caught up.
+    group: the consumer group for lag tools.
+    partitions: says how many partitions each topic has now.
+    starts: the offsets that the query began at, if those were not the earliest.
+    building: the query is a build that catches up in rounds, until it is promoted.
+    replays: what may differ when records are read again.
+    outdated: called with the reason if rows may be stale because tombstones are gone.
+    durable: returns when everything that was reported is safe.
+    learn: called with the text of a failure; True if it has removed the cause, so that the query may start at once.
     """
 
     name: str
@@ -140,7 +144,7 @@ class Query:
         return self.progress.mode == self.task.live and not self.reasons()
 
     def watch(self) -> None:
-        """Start the query where it is due, report finished batches, switch modes, notice a failure."""
+        """Start the query if it is due, report finished batches, switch modes, notice a failure."""
         try:
             if self._query is None:
                 if not self.resting and time.monotonic() >= self._start_at:
@@ -208,7 +212,7 @@ class Query:
             self._query = None
 
     def reasons(self) -> list[str]:
-        """Why the query is not current; empty where it is."""
+        """Why the query is not current; empty if it is."""
         subject = self.task.subject
         if self._failure is not None and self._query is None:
             again = "will be started again"
@@ -260,7 +264,7 @@ class Query:
         """See that what is read again does no harm; True if it may differ from what was served."""
         replays, progress = self.task.replays, self.progress
         if not progress.offsets:
-            # Where the first batch begins: should it be cut off, what is missing from it then can be told.
+            # Where the first batch begins: should it be cut off, what is missing from it can be reported.
             firsts = {t: {str(p): first for p, (first, _) in of.items()} for t, of in survey.bounds.items()}
             begun = {t: {**of, **self.task.starts.get(t, {})} for t, of in firsts.items()}
             # Spark's own spelling of the earliest.
@@ -308,7 +312,7 @@ class Query:
             return False
 
     def _survey(self) -> Survey:
-        """Compare what is processed with what the topics hold; records that are gone are told loudly, once."""
+        """Compare what is processed with what the topics hold; records that are gone are logged as an error, once."""
         now = _milliseconds()
         processed = self.progress.processed
         bounds = self._group.bounds(self.task.partitions())
@@ -363,7 +367,7 @@ class Query:
         self._report(progress)
 
     def _take_progress(self, query: StreamingQuery) -> bool:
-        """Add the batches that have ended since the last call to the totals, each once; True where there were any."""
+        """Add the batches that have ended since the last call to the totals, each once; True if there were any."""
         newest = query.lastProgress
         if newest is None or newest.batchId <= self.progress.batch:
             return False

@@ -55,7 +55,7 @@ def beyond(value: Column, type: DataType) -> Column:
 
 
 def _beyond(value: Column, type: DataType) -> Column | None:
-    """The same; None where nothing can be beyond its type."""
+    """The same; None if nothing can be beyond its type."""
     if isinstance(type, DecimalType):
         return value.isNotNull() & value.cast(type).isNull() if type.precision <= _IN_EIGHT_BYTES else None
     if isinstance(type, StructType):

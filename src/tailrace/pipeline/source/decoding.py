@@ -1,6 +1,6 @@
 """Decoding: from the bytes of a Kafka record to columns.
 
-The fields of the value stand first, then the record's metadata, then why the record is skipped (null where it is not).
+The fields of the value stand first, then the record's metadata, then why the record is skipped (null if it is not).
 Nothing here can fail for what a record holds: bytes that are not what was declared make the record malformed, and a key
 or header that is not what was declared is null. Every format is a native Spark expression.
 """
@@ -39,7 +39,7 @@ from tailrace.pipeline.spark import functions
 
 # No field or column of a user can have a name that starts with _; these are hidden from their SQL by the analysis.
 SKIPPED = "__skipped"
-# The record as it came, where it is carried along.
+# The record as it came, if it is carried along.
 RAW = "__raw"
 _PARSED = "__parsed"
 _NAMES = "__header_names"
@@ -130,7 +130,7 @@ def _avro_type(session: SparkSession, schema: object) -> DataType:
 
 
 def avro_schema(topic: Topic) -> object:
-    """The declared Avro schema as plain data; raises SchemaUnusable where it can't be read.
+    """The declared Avro schema as plain data; raises SchemaUnusable if it can't be read.
 
     A file is read once per process: a query that is started again decodes as it did before.
     """
@@ -141,7 +141,7 @@ def avro_schema(topic: Topic) -> object:
 
 
 def avro_key_schema(topic: Topic) -> object:
-    """The declared Avro schema of the key as plain data; raises SchemaUnusable where it can't be read."""
+    """The declared Avro schema of the key as plain data; raises SchemaUnusable if it can't be read."""
     return _plain_data(topic, topic.key_schema)
 
 
@@ -251,7 +251,7 @@ def _malformed_avro(parsed: Column) -> Column:
 
 
 def _key(topic: Topic, schemas: Schemas) -> Column:
-    """The record key, null where it is not what was declared."""
+    """The record key, null if it is not what was declared."""
     data, type = F.col("key"), schemas.key
     if topic.key_format == "json" and isinstance(type, StructType):
         return functions.json(data, type)
@@ -264,7 +264,7 @@ def _key(topic: Topic, schemas: Schemas) -> Column:
 
 
 def _plain(data: Column, format: str) -> Column:
-    """Bytes as one value, null where they are none; numbers as Kafka's own serializers write them."""
+    """Bytes as one value, null if they are none; numbers as Kafka's own serializers write them."""
     if format == "string":
         return F.try_validate_utf8(data.cast("string"))
     if format == "long":

@@ -117,7 +117,7 @@ def read(
     """The records of a topic, from the earliest on, from offsets by partition, or only those still to come.
 
     at_most: how many a micro-batch takes; real-time mode knows no such limit.
-    headers: with those of each record; Spark would convert them also where nobody looks at them.
+    headers: with those of each record; Spark would convert them even if nobody reads them.
     """
     start = "latest" if newest else json.dumps({topic: starts}) if starts else "earliest"
     source = session.readStream.format("kafka").options(**_source_options(servers, topic, group))

@@ -1,4 +1,4 @@
-"""Topics whose schemas a registry keeps: what they are read with, and what their records were written with."""
+"""The schemas of topics that a registry keeps: what to read a topic with, and what its records were written with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.pipeline.source.writer_schemas import WriterSchemas
 class RegistrySchemas:
     """Asks the registry once per topic; what it answers stays for the life of the process.
 
-    Methods raise RegistryError or Unreachable as the registry does, and RegistryError where none was given.
+    Methods raise RegistryError or Unreachable as the registry does, and RegistryError if none was given.
     """
 
     def __init__(self, url: str) -> None:
@@ -55,7 +55,7 @@ class RegistrySchemas:
         return value, key
 
     def learn(self, error: str) -> bool:
-        """Look up the ids that have ended a query; False where it ended for another reason."""
+        """Look up the ids that have ended a query; False if it ended for another reason."""
         ids = wire.unknown_ids(error)
         if self._registry is None or not ids:
             return False

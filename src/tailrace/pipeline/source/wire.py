@@ -37,9 +37,9 @@ def decode(
     subject: str,
     lenient: bool = False,
 ) -> Column:
-    """A struct of `value`, of the reader's schema, and `whole`, which is `MARK` where the value was read to its end.
+    """A struct of `value`, of the reader's schema, and `whole`, which is `MARK` if the value was read to its end.
 
-    The struct or its `whole` is null or differs from `MARK` where the record is malformed: no such header, an id out
+    The struct or its `whole` is null or differs from `MARK` if the record is malformed: no such header, an id out
     of `malformed`, bytes that are not what the writer's schema says, or a value that does not resolve to the reader's.
     An id that is neither in `writers` nor in `malformed` fails the query, and `unknown_ids` finds it in the error;
     lenient: it makes the record malformed instead.
@@ -48,7 +48,7 @@ def decode(
     options = {"mode": "PERMISSIVE", "avroSchema": target}
     header = F.substring(value, 1, _HEADER)
     marked = F.concat(F.substring(value, _HEADER + 1, _REST), F.lit(MARK))
-    # Never taken; gives the result its type where there is no writer yet.
+    # Never taken; gives the result its type as long as there is no writer.
     chosen = F.when(F.lit(False), from_avro(marked, target, options))
     refused = set(malformed)
     # The newest first: most records have it.
@@ -68,7 +68,7 @@ def decode(
 
 
 def unknown_ids(error_text: str) -> set[int]:
-    """The ids that failed a query, out of the text of its error; empty where it failed for another reason."""
+    """The ids that failed a query, out of the text of its error; empty if it failed for another reason."""
     return {int(id) for id in _UNKNOWN_ID.findall(error_text)}
 
 

@@ -23,7 +23,7 @@ class SchemaSource(Protocol):
         """All schemas of a subject by id."""
 
     def by_id(self, id: int) -> str | None:
-        """The schema of an id; None where there is none."""
+        """The schema of an id; None if there is none."""
 
 
 class WriterSchemas:
@@ -61,7 +61,7 @@ class WriterSchemas:
             self._take(id, schema)
 
     def learn(self, source: SchemaSource, ids: Iterable[int]) -> None:
-        """Look ids up, each once; raises as the registry does where it can't be asked, and keeps what came before."""
+        """Look ids up, each once; raises as the registry does if it can't be asked, and keeps what came before."""
         for id in sorted(set(ids) - self._known.keys() - self._missing - self._refused):
             try:
                 schema = source.by_id(id)

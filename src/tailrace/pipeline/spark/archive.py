@@ -31,7 +31,7 @@ _CHOSEN = ("-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xshare")
 
 
 def archive_options(jars: Sequence[Path], environment: Mapping[str, str]) -> list[str]:
-    """The options by which Spark's JVM takes the archive; none where there is none, or the user has named another."""
+    """The options by which Spark's JVM takes the archive; none if there is none, or the user has named another."""
     given, file = given_options(environment), archive_file(jars, environment)
     if any(option in given for option in _CHOSEN) or not file.is_file():
         return []
@@ -75,7 +75,7 @@ def archives(environment: Mapping[str, str]) -> Path:
 def make_archive(jars: Sequence[Path]) -> Path:
     """Let Spark do once what a pipeline does, and archive its classes, unless that is done already.
 
-    Takes a minute. Raises InstallError where it fails.
+    Takes a minute. Raises InstallError if it fails.
     """
     file = archive_file(jars, os.environ)
     if file.is_file():

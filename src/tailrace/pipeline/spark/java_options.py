@@ -1,4 +1,4 @@
-"""What the user tells Spark's JVM: options of ours must not stand beside it."""
+"""The options that the user gives Spark's JVM: ours must not contradict them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VARIABLES = (
 
 
 def given_options(environment: Mapping[str, str]) -> str:
-    """All that stands in the environment, and in the file of settings that Spark reads, as one text."""
+    """All options in the environment and in the settings file that Spark reads, as one text."""
     texts = [environment.get(name, "") for name in _VARIABLES]
     home = environment.get("SPARK_HOME")
     if folder := environment.get("SPARK_CONF_DIR") or (home and f"{home}/conf"):

@@ -116,7 +116,7 @@ def collector(environment: Mapping[str, str]) -> list[str]:
 
 
 def of_machine() -> int:
-    """The megabytes that this process may use, of a container's where there is one."""
+    """The megabytes that this process may use, of a container's if there is one."""
     found = [sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES")]
     for limit in _LIMITS:
         with suppress(OSError, ValueError):
@@ -125,7 +125,7 @@ def of_machine() -> int:
 
 
 def too_little(least: int, found: int, longest: Mapping[str, int]) -> str | None:
-    """What is said of a heap that one long record may fill; None where it is large enough."""
+    """The warning if one long record may fill the heap; None if it is large enough."""
     # A JVM does not count a part of its heap that it uses by turns.
     if found >= least * 0.8:
         return None

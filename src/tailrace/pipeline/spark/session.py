@@ -92,11 +92,11 @@ def start_session(
 ) -> SparkSession:
     """Start Spark with `slots` task slots, in a JVM of this process or on a cluster.
 
-    Raises InstallError where it can't be, and TooFewSlots where the cluster does not have as many.
+    Raises InstallError if it can't be, and TooFewSlots if the cluster does not have as many.
 
-    master: the URL of a cluster; everything runs in the JVM of this process where it is empty.
+    master: the URL of a cluster; everything runs in the JVM of this process if it is empty.
     scratch: a directory for what Spark needs while it runs, and only then.
-    quiet: what the JVM prints is shown only where it does not start.
+    quiet: what the JVM prints is shown only if it does not start.
     archive: a file that the JVM writes its classes to when it ends.
     memory: of the JVM of this process, where everything runs in it; a heap that the user has chosen stays.
     parts: the parts that are Java of ours; those that fail are left out. `sources` is the directory of their sources.
@@ -167,7 +167,7 @@ def _require_slots(session: SparkSession, slots: int, master: str) -> None:
 
 
 def too_few_slots(needed: int, found: int, master: str) -> str:
-    """What is said if the queries of an app need more task slots than there are."""
+    """The error if the queries of an app need more task slots than there are."""
     remedy = (
         'give the cluster more cores, set fewer --state-partitions, or declare views with mode="micro-batch"; '
         "`tailrace check` says what each needs"
@@ -180,7 +180,7 @@ def too_few_slots(needed: int, found: int, master: str) -> str:
 
 
 def ended(pid: int, code: int) -> str:
-    """What is said of a JVM that has ended by itself."""
+    """The error if the JVM has ended by itself."""
     if code == _OUT_OF_MEMORY:
         return (
             f"Spark's JVM, process {pid}, ended because its memory was full: give it more, such as "
@@ -206,14 +206,14 @@ class Jvm:
         return int(self._session._jvm.java.lang.Runtime.getRuntime().maxMemory()) // (1024 * 1024)  # type: ignore[union-attr]
 
     def check(self) -> None:
-        """Raise SparkDied where the JVM has ended."""
+        """Raise SparkDied if the JVM has ended."""
         code = self._process.poll()
         if code is not None:
             raise SparkDied(ended(self.pid, code))
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Calls into the JVM; where they fail because it has ended, SparkDied says so."""
+        """Calls into the JVM; if they fail because it has ended, SparkDied says so."""
         try:
             yield
         except (Py4JError, OSError):
@@ -231,7 +231,7 @@ class Jvm:
 
 @contextmanager
 def _kept_off_terminal() -> Iterator[None]:
-    """Give the JVM that is started meanwhile a standard error of its own, shown where its start fails."""
+    """Give the JVM that is started meanwhile a standard error of its own, shown if its start fails."""
     sys.stderr.flush()
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as printed:

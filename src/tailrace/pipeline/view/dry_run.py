@@ -1,4 +1,7 @@
-"""A view on given records, in one batch and without Kafka: the same plan from the decoded record on."""
+"""A dry run: a view on records that a test gives, in one batch and without Kafka.
+
+From the decoded record on, the plan is that of the pipeline.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +160,7 @@ def _key_bytes(key: Any, format: str) -> bytes | None:
 
 
 def _key_as(type: DataType, topic: Topic) -> dict[str, Any]:
-    """How a key that is given as a Python value is written, where its own format is Avro."""
+    """How a key that is given as a Python value is written, if its own format is Avro."""
     if topic.key_format != "avro":
         return {}
     if isinstance(type, StructType):

@@ -1,7 +1,7 @@
 """Events: from decoded records to what a view is computed from.
 
     decode    the value's fields, the record's metadata, what the steps make of them, and why a record is skipped
-              (null where it is not)
+              (null if it is not)
     observe   count what is skipped, by reason
     events    what is left of a topic: not skipped, not repeated, and every condition holds
     values    what is left of a table: the value of each record, or that the key is gone
@@ -30,7 +30,7 @@ KEPT = "__kept"
 ORDER = "__order"
 # Whether a record of a table says what its key holds.
 USABLE = "__usable"
-# Where a topic is deduplicated: what was kept until then, and what tells an event from others.
+# Of a topic with a dedupe: what was kept until then, and the identity of an event.
 _SEEN = "__seen"
 _IDENTITY = "__identity"
 
@@ -96,7 +96,7 @@ def after(decoded: DataFrame, step: Step) -> DataFrame:
 
 
 def _identity(step: Dedupe) -> Column:
-    """What repeated events have in common; an event that lacks some of it has an identity of its own."""
+    """The identity of an event: repeated ones share it; an event that lacks a part of it has one of its own."""
     ids = [F.col(name) for name in step.by] or [F.col("_headers").getItem(step.header)]
     lacking = F.lit(False)
     for column in ids:
@@ -159,14 +159,14 @@ def events(decoded: DataFrame, reading: Reading) -> DataFrame:
 
 
 def _first_of_each(kept: DataFrame, step: Dedupe | None) -> DataFrame:
-    # On given rows nothing is late, and nothing is forgotten.
+    # In a dry run nothing is late, and nothing is forgotten.
     if step is None or step.within is None or not kept.isStreaming:
         return kept.dropDuplicates([_IDENTITY])
     return kept.withWatermark(TIMESTAMP, durations.spark_text(step.within)).dropDuplicatesWithinWatermark([_IDENTITY])
 
 
 def dedupe(reading: Reading) -> Dedupe | None:
-    """The step of a topic that remembers events, where it has one."""
+    """The step of a topic that remembers events, if it has one."""
     return next((step for step in reading.topic.steps if isinstance(step, Dedupe) and step.remembers), None)
 
 

@@ -95,7 +95,7 @@ def _transformed(frame: DataFrame, output: View | Feed) -> DataFrame:
 def ordered(feed: Feed, readings: Sequence[tuple[str, Reading]]) -> bool:
     """Whether each record gives one event at most, and the events of a source partition are written in its order.
 
-    A dedupe sends events on by what they are told by, to tasks that do not wait for each other; a transform may make
+    A dedupe shuffles events by their identity, to tasks that do not wait for each other; a transform may make
     several events of one, or shuffle them.
     """
     return feed.transform is None and state_stages(feed, readings) == 0
