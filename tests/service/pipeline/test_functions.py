@@ -36,8 +36,9 @@ from pyspark.sql import SparkSession
 SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 from tailrace import App, testing
 app = App("shop")
-view = app.view("counts", app.topic("events", value="id long"), key="id", columns={"n": "count(*)"})
-print(testing.rows(view, {"events": [{"id": 7}, {"id": 7}]}))
+columns = {"n": "count(*)", "twice": "max(id * 2)"}
+view = app.view("counts", app.topic("events", value="id long"), key="id", columns=columns)
+print(testing.rows(view, {"events": [{"id": 2**63 - 1}, {"id": 2**63 - 1}]}))
 """
 
 
@@ -65,6 +66,8 @@ def test_a_test_that_has_a_spark_session_already_can_run_views_in_it(tmp_path: P
     command = [sys.executable, "-c", IN_A_SESSION_OF_THE_USER]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
     assert "'n': 2" in done.stdout, done.stderr
+    # The session was started without the rule for overflows.
+    assert "'twice': None" in done.stdout, done.stderr
 
 
 def test_a_value_that_is_taken_as_text_is_compact(spark: SparkSession) -> None:
