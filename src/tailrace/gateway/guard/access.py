@@ -118,8 +118,9 @@ class Access:
 
         The rights of the client are joined to its query as a tree. Raises a Problem if the query can't be used.
         """
-        text, asked = await self._predicates.parse(where, view.columns)
+        # First: a client that may have no query is not told what is wrong with the one it asks for.
         restriction = self.row_filter(identity, view.name)
+        text, asked = await self._predicates.parse(where, view.columns)
         if restriction is None:
             return text, asked
         both = restriction if where is None else self._predicates.both(asked, restriction, view.columns)

@@ -127,6 +127,14 @@ def test_keys_under_a_filter_are_a_query(allowing: Authorizer) -> None:
         allowing.may_follow_keys(identity, "orders", [b"1"])
 
 
+def test_a_query_that_may_not_be_had_is_refused_before_it_is_read(allowing: Authorizer) -> None:
+    identity = client(days=["2026-01-01"])
+    view = allowing.view(identity, "days")
+    for text in ("day = date '2026-01-01'", "unknown = 1", "'"):
+        with pytest.raises(Problem, match="keys only"):
+            asyncio.run(allowing.query(identity, view, text))
+
+
 def test_a_position_from_under_a_filter_is_worth_nothing(allowing: Authorizer) -> None:
     own, everything = client(orders=OWN), client(orders=True)
     keys, query = FollowKeys("a", "orders", ("1",), "p"), FollowQuery("a", "orders", None, "p")
