@@ -66,7 +66,7 @@ def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
         responses={200: {"description": "AsyncAPI 3 of every view and feed.", "content": {"application/json": {}}}},
     )
     async def streams(request: Request) -> Response:
-        """What comes over Server-Sent CheckedEvents and WebSockets, with the types of every view and feed."""
+        """What comes over Server-Sent Events and WebSockets, with the types of every view and feed."""
         host = request.url.netloc or "localhost"
         document = asyncapi.document(gateway.app, __version__, host, catalog_for(request))
         if gateway.access.on:

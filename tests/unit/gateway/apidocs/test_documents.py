@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+import re
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,10 @@ import pytest
 
 from tailrace.contracts.catalog import Catalog, CatalogFeed, CatalogTopic, CatalogView, Column
 from tailrace.gateway.apidocs import asyncapi, openapi, security
+from tailrace.gateway.app import application
+from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.routes import is_open
+from tailrace.gateway.timing import Timing
 
 KEY = (Column("movie_id", "bigint"),)
 ROW = (Column("rating", "double"), Column("tags", "array<struct<name:string,at:timestamp>>"))
@@ -166,3 +171,10 @@ def _resolve_all(found: Any, document: Any) -> None:
     elif isinstance(found, list):
         for one in found:
             _resolve_all(one, document)
+
+
+def test_the_openapi_document_calls_server_sent_events_so() -> None:
+    async def document() -> str:
+        return json.dumps(application(Gateway("movies", "redis://localhost:1", "test", Timing())).openapi())
+
+    assert set(re.findall(r"Server-Sent \w+", asyncio.run(document()))) == {"Server-Sent Events"}

@@ -106,7 +106,7 @@ class Passage:
 
 
 def batched(followed: Iterable[WatchedKey], size: int = _BATCH) -> list[list[WatchedKey]]:
-    """WatchedKey keys in batches, each of one partition of one build of a view."""
+    """Followed keys in batches, each of one partition of one build of a view."""
     groups: defaultdict[tuple[object, int], list[WatchedKey]] = defaultdict(list)
     for one in followed:
         groups[one.view, one.partition].append(one)
