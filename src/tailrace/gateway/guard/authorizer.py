@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from tailrace.access.extents import Extent, Unfit, exact_key, extent
-from tailrace.access.filters import both
 from tailrace.access.identity import Identity
 from tailrace.access.refused import forbidden, unauthorized
 from tailrace.access.rights import Grant, Kind
@@ -103,11 +102,12 @@ class Authorizer(Access):
                 "a query",
                 "Ask for keys.",
             )
-        keys = self._filter(self.view(identity, view), condition.condition)
+        served = self.view(identity, view)
+        keys = self._filter(served, condition.condition)
         if seen is None:
             return keys
         try:
-            return both(seen, keys)
+            return self._predicates.known_both(seen, keys, served.columns)
         except QueryError as error:
             raise _unfit(view, error) from None
 

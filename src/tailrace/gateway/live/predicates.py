@@ -46,6 +46,15 @@ class Predicates:
             self._keep(text, columns, found)
         return found
 
+    def known_both(self, first: Predicate, second: Predicate, columns: tuple[Column, ...]) -> Predicate:
+        """What matches two filters; raises QueryError. The spelling of the join means the same as the joined trees."""
+        text = f"({first.text}) and ({second.text})"
+        found = self._found(text, columns)
+        if found is None:
+            found = both(first, second)
+            self._keep(text, columns, found)
+        return found
+
     def both(self, first: Predicate, second: Predicate, columns: tuple[Column, ...]) -> Predicate:
         """What matches both, joined as trees: no parenthesis of one can end the other.
 

@@ -127,6 +127,14 @@ def test_keys_under_a_filter_are_a_query(allowing: Authorizer) -> None:
         allowing.may_follow_keys(identity, "orders", [b"1"])
 
 
+def test_the_keys_and_the_filter_of_a_grant_are_joined_once(allowing: Authorizer) -> None:
+    identity = client(orders={**OWN, "keys": ["1", "2"]})
+    found = allowing.row_filter(identity, "orders")
+    assert found is not None and allowing.row_filter(client(orders={**OWN, "keys": ["1", "2"]}), "orders") is found
+    assert found == parse("customer = 'c7' and (order_id = 1 or order_id = 2)", (ORDER, CUSTOMER))
+    assert allowing.row_filter(client("c8", orders={**OWN, "keys": ["1", "2"]}), "orders") != found
+
+
 def test_a_query_that_may_not_be_had_is_refused_before_it_is_read(allowing: Authorizer) -> None:
     identity = client(days=["2026-01-01"])
     view = allowing.view(identity, "days")
