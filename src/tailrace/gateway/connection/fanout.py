@@ -65,7 +65,9 @@ class Fanout:
                 if surface not in bodies:
                     bodies[surface] = surface.together(frames, reached)
                 written = writers.write(framing.wrap(bodies[surface]))
-                self.count(frames, surface, len(bodies[surface]), written, bare=reached is not None)
+                # The position that frames have together is not part of any of them.
+                size = len(bodies[surface]) if reached is None else sum(len(surface.bare(frame)) for frame in frames)
+                self.count(frames, surface, size, written, bare=reached is not None)
 
     def count(
         self, frames: Sequence[Frame], surface: Surface, size: int, receivers: int = 1, *, bare: bool = True

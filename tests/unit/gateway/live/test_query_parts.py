@@ -11,7 +11,9 @@ from gateway_model import messages
 from tailrace.access.limits import Limits
 from tailrace.contracts.catalog import Column
 from tailrace.contracts.commands import Stream
-from tailrace.gateway.catalog import ServedView
+from tailrace.gateway.catalog import ServedCatalog, ServedView
+from tailrace.gateway.connection.fanout import Fanout
+from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.frames.frame import About, Frame, place
 from tailrace.gateway.frames.surface import SSE, WS
 from tailrace.gateway.http.streams import Changes, changed
@@ -19,6 +21,7 @@ from tailrace.gateway.live.positions import Fresh, Later, Reset, Since
 from tailrace.gateway.live.predicates import Predicates
 from tailrace.gateway.live.queries.position import query_entry
 from tailrace.gateway.live.queries.recent import Recent, Update
+from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.problems import Problem
 
 VIEW = ServedView("v", "4be1a27c", 2, 2, (Column("k", "bigint"),), (Column("k", "bigint"), Column("s", "string")))
@@ -146,3 +149,28 @@ def test_a_stream_gets_no_more_keys_than_a_subscription_may_have_and_may_always_
     assert (problem.value.status, problem.value.body["error"], problem.value.body["got"]) == (413, "too many keys", "4")
     assert changed(stream, Changes(remove=["a"]), Limits(keys=1)).keys == ("b", "c")
     assert changed(stream, Changes(add=["d"], remove=["a"]), limits).keys == ("b", "c", "d"), "no more than before"
+
+
+class Receiving:
+    """A receiver on a wire that takes everything."""
+
+    def __init__(self, framing: Framing) -> None:
+        self.wire = Wire(lambda _: None, lambda: None, framing)
+
+
+@pytest.mark.parametrize("values", [(b"{}", b"{}"), (b"{}", None), (None,)], ids=["rows", "both", "gone"])
+def test_bytes_are_counted_without_the_position_of_all_frames(values: tuple[bytes | None, ...]) -> None:
+    async def play() -> None:
+        metrics = Metrics(ServedCatalog())
+        fanout = Fanout(metrics)
+        for framing in (Framing.CHUNKED, Framing.PLAIN, Framing.SOCKET):
+            fanout.include(Receiving(framing))
+        frames = [frame(b"%d" % n, value, offset=n) for n, value in enumerate(values)]
+        fanout.write(frames, b"4be1a27c.2.0-9")
+        for kind in ("row", "gone"):
+            for surface, receivers in ((SSE, 2), (WS, 1)):
+                expected = receivers * sum(len(surface.bare(one)) for one in frames if one.kind == kind)
+                labels = {"kind": kind, "surface": surface.name}
+                assert metrics.registry.get_sample_value("tailrace_gateway_bytes_total", labels) == expected
+
+    asyncio.run(play())
