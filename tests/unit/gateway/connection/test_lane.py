@@ -18,7 +18,7 @@ PART = 50_000
 
 
 class Connection(asyncio.Protocol):
-    """A server's end, whose direct shuts with it; the client's end is a plain socket."""
+    """A server's end, whose direct transport shuts with it; the client's end is a plain socket."""
 
     direct: DirectTransport
     paused = False
