@@ -1,8 +1,8 @@
-"""Whether a client may follow what it asks for, over Server-Sent Events or on a WebSocket, and what makes it.
+"""Admission: whether a client may follow what it asks for, over Server-Sent Events or on a WebSocket.
 
-The steps: 1 its keys are within the limits; 2 its rights are applied, once; 3 its user can afford it; 4 for a query,
-materializers are asked to evaluate it. What comes of it makes the subscription once the wire is there. Every step
-raises a Problem that says what was expected.
+The steps: 1 check the limits on keys; 2 apply the client's rights, once; 3 check what its user may hold; 4 for a
+query, ask materializers to evaluate it. The result is a `Maker`, which makes the subscription once the wire is
+there. Every step raises a Problem that says what was expected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tailrace.gateway.problems import Problem, check_keys, no_catalog, redis_awa
 from tailrace.queries import Predicate
 from tailrace.store.connection.outages import Unavailable
 
-# What a key that is followed takes beside its own bytes.
+# Bytes that a followed key takes beside its own.
 _KEY = 200
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ Maker = Callable[[Wire], Subscription]
 
 
 async def admit(gateway: Gateway, follow: Follow, identity: Identity | None) -> Maker:
-    """What makes the subscription that a client asks for; raises a Problem for one that it can't have."""
+    """Return what makes the subscription that a client asks for. Raises a Problem if the client can't have it."""
     if isinstance(follow, FollowKeys):
         check_keys(gateway.limits, follow.keys)
     elif isinstance(follow, FollowFeed):
@@ -53,7 +53,7 @@ async def admit(gateway: Gateway, follow: Follow, identity: Identity | None) -> 
 
 
 async def stream_query(gateway: Gateway, stream: Stream, identity: Identity | None) -> Predicate | None:
-    """The query of a stream, as far as the client may see; None if it is one of keys.
+    """The query of a stream, restricted to what the client may see; None for a stream of keys.
 
     Raises a Problem if the client may not follow the stream, or can't.
     """
@@ -66,17 +66,17 @@ async def stream_query(gateway: Gateway, stream: Stream, identity: Identity | No
 
 
 def cost_of(predicate: Predicate | None) -> int:
-    """What a query costs for every row that changes: as many comparisons, one at least."""
+    """How many comparisons a query costs for every row that changes: one at least, 0 without a query."""
     return 0 if predicate is None else max(1, predicate.cost)
 
 
 def encoded(keys: Iterable[str]) -> list[bytes]:
-    """Keys as they are in the changelog."""
+    """Keys as the changelog has them."""
     return [key.encode() for key in keys]
 
 
 def bytes_of(follow: Follow) -> int:
-    """What it takes to follow something: keys count as themselves, and other texts that a client gives."""
+    """How many bytes it takes to follow something: its keys, and the other texts that the client gives."""
     texts = len(follow.position or "")
     if isinstance(follow, FollowFeed):
         return texts + len(follow.client) + _KEY
@@ -87,7 +87,7 @@ def bytes_of(follow: Follow) -> int:
 
 
 async def with_redis(work: Awaitable[T]) -> T:
-    """What some work gives; raises a Problem if Redis is away."""
+    """The result of some work; raises a Problem if Redis is away."""
     try:
         return await work
     except Unavailable as error:
@@ -95,7 +95,7 @@ async def with_redis(work: Awaitable[T]) -> T:
 
 
 def _check_added(gateway: Gateway, subscription: StreamSubscription, keys: Sequence[bytes]) -> None:
-    """Raise a Problem if a stream has come to follow more than its client may."""
+    """Raise a Problem if a stream now follows more than its client may."""
     check_keys(gateway.limits, subscription.stream.keys or ())
     identity = subscription.wire.identity
     gateway.budgets.followed.hold(subscription, user_of(identity), bytes_of(subscription.asked))
@@ -103,11 +103,11 @@ def _check_added(gateway: Gateway, subscription: StreamSubscription, keys: Seque
 
 
 def _afford(gateway: Gateway, follow: Follow, identity: Identity | None, cost: int = 0) -> Callable[[Maker], Maker]:
-    """What counts the subscription once it is there; raises a Problem if its user follows too much already."""
+    """Wrap a maker so that its subscription is counted. Raises a Problem if the user follows too much already."""
     user, budgets, size = user_of(identity), gateway.budgets, bytes_of(follow)
     if isinstance(follow, FollowQuery):
         budgets.queries.check(user, cost)
-        # It is computed for a while after its client has left.
+        # A query is computed for a while after its client has left, so each new one costs work, too.
         budgets.pace(user, cost)
     budgets.followed.check(user, size)
 
@@ -169,7 +169,7 @@ async def _stream(gateway: Gateway, follow: FollowStream, identity: Identity | N
     predicate = await stream_query(gateway, stream, identity)
     query = None if predicate is None else predicate.digest
 
-    # It counts as what the stream follows.
+    # A connection to a stream counts as if its client followed what is in the stream.
     return _afford(gateway, follows(stream, follow), identity, cost_of(predicate))(
         lambda wire: StreamSubscription(
             gateway.connected,
@@ -204,7 +204,7 @@ async def _followed_by_stream(gateway: Gateway, stream: Stream, wire: Wire, foll
         id=asked.id,
         position=asked.position,
         positions=come.positions,
-        # What a stream had before may be more than its client may know of now.
+        # The client may no longer be allowed to know of a key that the stream once had.
         departed=[key for key in come.departed if access.allows_key(identity, view.name, key)],
         reset=come.reset,
         growing=True,

@@ -48,7 +48,7 @@ _ASSETS = {
 
 
 def application(gateway: Gateway, opened: frozenset[str] = frozenset()) -> FastAPI:
-    """The ASGI app; its lifespan runs the gateway. `opened` is what the guard lets through without a token."""
+    """The ASGI app; its lifespan runs the gateway. `opened` names what needs no token."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -85,7 +85,7 @@ def application(gateway: Gateway, opened: frozenset[str] = frozenset()) -> FastA
 def _add_operations(app: FastAPI, gateway: Gateway) -> None:
     @app.get("/health/live", tags=["operations"], summary="Is the process alive?")
     async def live() -> dict[str, bool]:
-        """200 as long as the gateway runs; it says nothing of Redis."""
+        """200 as long as the gateway runs. It says nothing about Redis."""
         return {"live": True}
 
     @app.get(
@@ -96,9 +96,10 @@ def _add_operations(app: FastAPI, gateway: Gateway) -> None:
         responses={200: examples.READY, 503: examples.NOT_READY},
     )
     async def ready() -> Response:
-        """200 where Redis answers, the catalog is there, every partition is whole and the pub/sub link is up.
+        """200 if Redis answers, the catalog is there, every partition is whole and the pub/sub link is up.
 
-        `delay` is how long rows took to Redis in the last minute. `degraded` lists views whose rows may be stale.
+        `delay` is how long rows took to reach Redis in the last minute. `degraded` lists views whose rows may be
+        stale.
         """
         report = await readiness(gateway)
         return JSONResponse(report, 200 if report["ready"] else 503, {"Cache-Control": "no-store"})
@@ -112,7 +113,7 @@ def _add_operations(app: FastAPI, gateway: Gateway) -> None:
         responses={200: {"description": "Prometheus text.", "content": {"text/plain": {}}}},
     )
     async def metrics() -> Response:
-        """What this gateway counts, and what the pipeline has counted: inputs, and skipped records by reason."""
+        """The counters of this gateway, and those of the pipeline: inputs, and skipped records by reason."""
         return Response(gateway.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

@@ -1,4 +1,4 @@
-"""The budgets of a gateway: what one user may hold, and what all may, so that there is enough for everyone."""
+"""The budgets of a gateway: what one user may hold, and what all users together may."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tailrace.access.refused import Refused
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.problems import refusal
 
-# A listing is as much work as so many lookups, and as many requests while it is under way.
+# A listing counts as this many lookups and, while it is under way, as this many requests.
 LISTING = 10
-# What a stream takes beside its keys.
+# Bytes that a stream takes beside its keys.
 _STREAM = 1024
-# A step of a stream is one lookup more for so many bytes that are written.
+# Writing a stream counts as one lookup, and as one more for every so many bytes.
 _WRITTEN = 1024
 
 
 class Allowance(Budget):
-    """A budget that counts what it refuses, and tells a client as a Problem."""
+    """A budget that counts what it refuses, and refuses with a Problem."""
 
     def __init__(self, metrics: Metrics, limit: str, what: str, user: int, total: int, *, lone: bool = False) -> None:
         super().__init__(limit, what, user, total, lone=lone)
@@ -37,7 +37,7 @@ class Allowance(Budget):
 
 
 class Budgets:
-    """One for each thing that a client can take: see docs/access.md."""
+    """A budget for each thing that a client can take: see docs/access.md."""
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -58,7 +58,7 @@ class Budgets:
         )
 
     def pace(self, user: str, work: int = 1) -> None:
-        """Raise a Problem if a user asks for more work than it may: a lookup is one."""
+        """Raise a Problem if a user asks for more work than it may. A lookup is 1."""
         if not user:
             return
         wait = self._rates.take(user, asyncio.get_running_loop().time(), work)
@@ -78,18 +78,20 @@ class Budgets:
             )
 
     def write(self, stream: str, user: str, size: int) -> None:
-        """Count a stream that is about to be written; raises a Problem if its user has too many bytes, or too often."""
+        """Count a stream that is about to be written. Raises a Problem if its user has too many bytes, or
+        writes too often.
+        """
         self.streams.check(user, _STREAM + size, stream)
         self.pace(user, 1 + size // _WRITTEN)
         self.streams.hold(stream, user, _STREAM + size)
 
     def ended(self, stream: str) -> None:
-        """A stream is kept no longer."""
+        """Count a stream no longer."""
         self.streams.release(stream)
         self.queries.release(stream)
 
     def answered(self, holder: object) -> None:
-        """A request is over: its client has read the answer, or has left."""
+        """Count a request no longer: its client has read the answer, or has left."""
         self.requests.release(holder)
         self.unread.release(holder)
 
@@ -99,5 +101,5 @@ class Budgets:
 
 
 def user_of(identity: Identity | None) -> str:
-    """The name that a client is counted by; empty if nobody asks who it is."""
+    """The name that a client is counted by; empty without an identity."""
     return "" if identity is None else f"user:{identity.user}"

@@ -24,7 +24,8 @@ from tailrace.store.layout.feed_keys import FeedPlace
 
 log = logging.getLogger(__name__)
 
-# A key's partition is asked for several times while a client comes in, and takes some microseconds to compute.
+# Partitions of keys up to this many bytes are cached: each is needed several times while a client comes in, and
+# takes some microseconds to compute.
 _SHORT = 128
 _WHOLE_TYPES = frozenset(("tinyint", "smallint", "int", "bigint"))
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
@@ -33,10 +34,10 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII
 
 @dataclass(frozen=True, slots=True)
 class ServedView:
-    """One build of a view; two that are equal take each other's positions.
+    """One build of a view. Builds that are equal accept each other's positions.
 
-    `columns` are all columns of a row, those of the key first. `sources` are the topics that it is computed from;
-    `by_offset` says that a row's version is one more than its record's offset there.
+    `columns` are all columns of a row, those of the key first. `sources` are the topics that it is computed from.
+    With `by_offset`, a row's version is the offset of its source record plus one.
     """
 
     name: str
@@ -79,7 +80,7 @@ class ServedView:
             if isinstance(values, list) and len(values) == len(names):
                 return _json(dict(zip(names, values, strict=True)))
         except (ValueError, RecursionError):
-            # Neither is it one that spells half a character, or is nested too deep to be read or written.
+            # It is not JSON, has half a character, or is nested too deep to be read or written.
             pass
         return _json({"key": text})  # no row can have this key
 
@@ -104,12 +105,12 @@ class ServedFeed:
         return FeedPlace(self.entry, self.partition(client), self.lineage)
 
     def continues(self, other: ServedFeed) -> bool:
-        """Whether positions of the other are good for this one: a new generation goes on in the same changelog."""
+        """Whether positions of `other` are valid here: a new generation goes on in the same changelog."""
         return (self.lineage, self.entry.partitions) == (other.lineage, other.entry.partitions)
 
 
 class ServedCatalog:
-    """The newest catalog and the progress of its views. Nothing is forgotten when Redis loses it."""
+    """The newest catalog and the progress of its views. It forgets nothing that Redis loses."""
 
     def __init__(self) -> None:
         self.views: Mapping[str, ServedView] = {}
@@ -119,14 +120,14 @@ class ServedCatalog:
         self.progress: Mapping[str, ViewProgress] = {}
         self.loaded = False
         self.problem: str | None = None
-        # Called for each part of a catalog that can't be read, once; it is logged, and stays what it was.
+        # Called once for each part of a catalog that can't be read. That part is logged, and stays what it was.
         self.failed: Callable[[], None] = lambda: None
         self._told: set[str] = set()
 
     def load(self, records: Mapping[str, bytes]) -> set[str]:
         """Take in the records of the catalog; returns the views that were rebuilt or removed.
 
-        Records that Redis does not have (any more) change nothing: an emptied Redis is restored from Kafka.
+        Records that Redis lacks change nothing: an emptied Redis is restored from Kafka.
         """
         found = records.get(APP_RECORD)
         if found is None:
@@ -159,7 +160,7 @@ class ServedCatalog:
         return changed
 
     def _tell(self, problems: set[str]) -> None:
-        """Say what can't be read, each time that it is something else."""
+        """Log what can't be read, unless the last load has logged it."""
         for problem in problems - self._told:
             log.error("catalog=unreadable error=%r", problem[:500])
             self.failed()

@@ -1,4 +1,4 @@
-"""The gateway's parts, put together, and what runs behind the requests."""
+"""The gateway's parts, put together, and the tasks that run behind the requests."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ _LIMITS = Limits()
 
 
 class Gateway:
-    """Serves one app from one Redis. It starts and stays up without Redis, and says so to whoever asks.
+    """Serves one app from one Redis. It starts and stays up without Redis, and tells clients that Redis is away.
 
-    `access` decides what clients may have; until `run` gives it another, that is everything.
+    `access` decides what clients may have. That is everything, until `run` replaces it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Gateway:
         self.known.failed = partial(self.metrics.set_aside, "catalog")
         self.predicates = Predicates()
         self.servers = AsyncServers(redis)
-        # Who comes in, and how much it takes.
+        # Which clients come in, and how much they take.
         self.access = Access(self.known, self.predicates)
         self.presence = Presence(limits, timing.grace)
         self.revoked = Revoked()
@@ -128,7 +128,7 @@ class Gateway:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Everything behind the requests, until the context ends."""
+        """Run everything behind the requests until the context ends."""
         parts = [
             self.link.run,
             self.doorway.run,
@@ -157,7 +157,7 @@ class Gateway:
             await asyncio.to_thread(self.ends.close)
 
     async def drain(self) -> None:
-        """Take no more streams, and end those there are."""
+        """Accept no more streams, and end those that are open."""
         self.waits.drain()
         await self.connections.drain(self.timing.grace)
 
@@ -177,7 +177,7 @@ class Gateway:
         self.waits.wake()
 
     async def _kept_running(self, part: Callable[[], Awaitable[None]]) -> None:
-        """A part that fails in a way nobody foresaw is loud, and starts again."""
+        """Run a part for ever. If it fails in a way that nobody foresaw, log that and start it again."""
         while True:
             try:
                 await part()
@@ -209,14 +209,14 @@ class Gateway:
                 continue
 
     async def _wake(self) -> None:
-        """Make up for messages that pub/sub has lost, for requests that wait."""
+        """Wake waiting requests now and then, because pub/sub may lose messages."""
         while True:
             await asyncio.sleep(self.timing.sweep)
             self.waits.wake()
 
 
 async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they have ended: what they wait in may take a cancellation for another error, once."""
+    """Cancel tasks until they have ended: code that they wait in may mistake a cancellation for another error."""
     left = set(tasks)
     while left:
         for task in left:

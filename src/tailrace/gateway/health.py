@@ -17,9 +17,9 @@ _UNKNOWN = ViewProgress("", 0, -1, 0)
 
 
 async def readiness(gateway: Gateway) -> dict[str, Any]:
-    """Ready where Redis answers, the catalog is there, every partition is whole and the pub/sub link is up.
+    """Ready if Redis answers, the catalog is there, every partition is whole and the pub/sub link is up.
 
-    `degraded` says which views may be stale, as far as catalog and store know it; a gateway is ready nevertheless.
+    `degraded` says which views may be stale, as far as catalog and store know. The gateway is ready nevertheless.
     """
     reasons = []
     views: dict[str, Any] = {}
@@ -84,5 +84,5 @@ async def _reports(gateway: Gateway) -> Mapping[str, Sequence[Report]]:
     try:
         return await gateway.reader.reports()
     except Unavailable:
-        # On another server of a cluster than some rows: these can be read.
+        # In a cluster, another server has the reports: rows may be readable without them.
         return {}

@@ -19,7 +19,7 @@ _DELAYS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
 
 class Metrics:
-    """What the gateway counts about itself, and what the catalog says of the pipeline."""
+    """What the gateway counts about itself, and what the catalog says about the pipeline."""
 
     def __init__(self, known: ServedCatalog) -> None:
         registry = self.registry = CollectorRegistry()
@@ -138,7 +138,7 @@ class Metrics:
         self._resets.labels(reason).inc()
 
     def set_aside(self, what: str) -> None:
-        """Count what was passed over because it failed; who calls this has logged it."""
+        """Count something that failed and was passed over. The caller has logged it."""
         self._set_aside.labels(what).inc()
 
     def refused(self, status: int) -> None:
@@ -148,7 +148,7 @@ class Metrics:
         self._limited.labels(limit).inc()
 
     def used(self, limit: str, count: Callable[[], float]) -> None:
-        """Show how much of what is limited clients hold now."""
+        """Show how much clients hold now of what a limit bounds."""
         self._used.labels(limit).set_function(count)
 
     def lookup(self, status: int) -> None:
@@ -162,7 +162,7 @@ class Metrics:
             count.inc(number)
 
     def stored(self, found: Mapping[tuple[str, int], StoredPosition]) -> None:
-        """Note how far the partitions were when last asked."""
+        """Note how far the partitions are."""
         self._store.found = found
 
     def text(self) -> bytes:

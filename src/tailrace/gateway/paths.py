@@ -1,7 +1,7 @@
 """Keys in paths: any text, percent-encoded as one segment.
 
-Servers decode the path before routing, and then `%2F` in a key looks like a slash. So routes are matched
-on the path as it was sent, and each segment is decoded here, once.
+Servers decode the path before routing, and then `%2F` in a key looks like a slash. So routes match the path as it
+was sent, and each segment is decoded here, once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RawPaths:
 
 
 def decoded(segment: str, what: str) -> str:
-    """The text that a path segment spells; raises a 400 Problem for one that spells none."""
+    """Decode a path segment. Raises a 400 Problem if it is not percent-encoded UTF-8."""
     if _STRAY_PERCENT.search(segment):
         raise Problem(
             400,

@@ -1,4 +1,4 @@
-"""Every error that a client can get in several places: JSON that says what was expected, what came, and what to do."""
+"""Errors that a client can get in several places: JSON that says what was expected, what came, and what to do."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tailrace.access.refused import Refused
 log = logging.getLogger(__name__)
 
 RETRY_AFTER = {"Retry-After": "1"}
-# So many mistakes of one request are named, and so much of each one's place.
+# How many mistakes of a request an answer names, and how many characters of the place of each.
 _MOST_NAMED, _LONGEST_PLACE = 10, 200
 
 
 class Problem(Exception):
-    """An answer that is an error. A 503 means: nothing is wrong with the request, ask again."""
+    """An answer that is an error. A 503 means that nothing is wrong with the request: ask again."""
 
     def __init__(self, status: int, error: str, *, headers: Mapping[str, str] | None = None, **fields: object) -> None:
         super().__init__(error)
@@ -70,12 +70,12 @@ def being_restored(view: str, offset: int | None, target: int | None) -> Problem
 
 
 def shutting_down(remedy: str = "Connect again: another gateway answers, or this one when it is back.") -> Problem:
-    """A 503: the gateway takes nothing more."""
+    """A 503: the gateway accepts nothing more."""
     return unavailable("shutting down", remedy)
 
 
 def no_catalog(problem: str | None) -> Problem:
-    """A 503: nothing is known of the app yet; `problem` says why, if that is known."""
+    """A 503: the gateway has no catalog yet; `problem` says why, if that is known."""
     return unavailable(
         "no catalog yet",
         "Ask again in a moment; if it lasts, see whether Redis, the pipeline and the materializer run.",
@@ -168,5 +168,5 @@ def answer_in_json(app: FastAPI) -> None:
 
 
 def _printable(place: Sequence[object]) -> str:
-    """Where a mistake is. A field may be named by the client, with half a surrogate pair that no answer can carry."""
+    """The place of a mistake. The client may have named the field, with half a surrogate pair, which UTF-8 lacks."""
     return ".".join(map(str, place))[:_LONGEST_PLACE].encode(errors="replace").decode()

@@ -22,12 +22,12 @@ from tailrace.store.read.tickets import Tickets
 
 log = logging.getLogger(__name__)
 
-# A gateway that serves keys and feeds alone, and takes no events.
+# The setting of a gateway without Kafka: it serves keys and feeds alone, and takes no events.
 NO_KAFKA = "none"
 
 
 def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
-    """Serve the views of an app until SIGTERM or SIGINT, then drain. `timing` is for tests: settings have the rest.
+    """Serve the views of an app until SIGTERM or SIGINT, then drain. Only tests give a `timing`.
 
     Raises SettingError, before anything is served, for an address that can't be listened on.
     """
@@ -43,7 +43,7 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     gateway.feeds.limit = settings.number("feed-backlog")
     gateway.event_schemas = EventSchemas(settings.text("registry"))
     listener = _listener(settings.text("host"), settings.number("port"))
-    # Connections inherit it: a peer that vanished is found by what was written to it last, a keep-alive at the latest.
+    # Connections inherit it. A vanished peer is noticed by the last bytes written to it, at the latest a keep-alive.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * timing.slow * 1000))
     try:
         door = guarded(gateway, settings, prefix, loopback=is_loopback(listener.getsockname()[0]))
@@ -52,7 +52,7 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
         raise
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    # uvicorn says at `info` what is said here.
+    # The gateway itself logs what uvicorn logs at `info`.
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     log.info("gateway=listening app=%s url=%s", app, url)
     GatewayServer(gateway, door).run(sockets=[listener])
@@ -61,7 +61,7 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
 
 
 def guarded(gateway: Gateway, settings: Settings, prefix: str, *, loopback: bool) -> FrontDoor:
-    """Give a gateway its access, and say who may come in; raises SettingError."""
+    """Give a gateway its access, and return its front door. Raises SettingError."""
     tokens, cookie = read_tokens(settings, loopback=loopback), settings.text("auth-cookie")
     if tokens is not None:
         tickets, restricted = Tickets(gateway.servers, prefix), RestrictedUsers(gateway.servers, prefix)
@@ -69,7 +69,7 @@ def guarded(gateway: Gateway, settings: Settings, prefix: str, *, loopback: bool
             tokens, tickets, restricted, gateway.revoked, gateway.known, gateway.predicates, cookie
         )
     local = loopback and tokens is None
-    # Where access was never thought of, nobody has thought of pages from elsewhere either.
+    # Nobody who left `access` unset has thought of pages from elsewhere.
     named = local and not settings.text("access")
     origins = read_origins(settings.text("origins"), local=local, named=named, credentials=bool(cookie))
     opened = frozenset(one.strip() for one in settings.text("open").split(",") if one.strip())

@@ -46,19 +46,19 @@ class GatewayServer(uvicorn.Server):
                 lifespan="on",
                 log_config=None,
                 access_log=False,
-                # Whose X-Forwarded-For is believed is the guard's to say.
+                # The guard decides whose X-Forwarded-For to believe.
                 proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=int(gateway.timing.grace) + 2,
             )
         )
         gateway.doorway.connections = self.server_state.connections
-        # It logs a line for each client that sends no HTTP, which a metric counts.
+        # uvicorn logs a line for each client that does not speak HTTP. A metric counts those clients.
         logging.getLogger("uvicorn.error").addFilter(lambda record: "Invalid HTTP request" not in record.getMessage())
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take the signals, and do not raise them again afterwards: a drained gateway has succeeded."""
+        """Handle the signals, and do not raise them again afterwards: a drained gateway has succeeded."""
         before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
         try:
             yield
