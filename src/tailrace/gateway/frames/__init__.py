@@ -1,1 +1,1 @@
-"""What is said to clients: frames, encoded once for each surface (Server-Sent Events and WebSocket)."""
+"""What the gateway tells clients: frames, encoded once for each surface (Server-Sent Events and WebSocket)."""

@@ -1,7 +1,7 @@
-"""A frame: what is said to clients of one thing that they follow, before a surface encodes it.
+"""A frame: one change of something that clients follow, before a surface encodes it.
 
     row       a row's JSON, byte for byte as in the changelog; its position
-    gone      the key holds no row any more; the position where it went
+    gone      the key has no row any more; the position where it went
     event     an event's JSON, byte for byte as in the changelog; its position
 
 `ready`, `reset`, `progress` and `close` are about a subscription or a connection: see `surface`.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class About:
-    """What frames are about: the names that messages carry, and the view that spells a key as an object."""
+    """What frames are about: the names that messages carry, and the view that writes a key as an object."""
 
     __slots__ = ("_names", "_view")
 
@@ -38,7 +38,7 @@ class About:
 class Frame:
     """One change. `value` is JSON, or None if the key is gone; `position` is None if it stays where it was.
 
-    `event` and `message` keep what a surface has encoded, so that it is encoded once for all clients.
+    `event` and `message` keep what the surfaces have encoded, so that a frame is encoded once for all clients.
     """
 
     __slots__ = ("about", "event", "key", "kind", "message", "position", "value")

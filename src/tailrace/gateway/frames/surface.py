@@ -1,8 +1,9 @@
 """Surfaces: how frames are encoded. Server-Sent Events and WebSocket messages say the same.
 
-A client that sends the last id back as `Last-Event-ID`, or the last position in `subscribe`, gets what is newer. If
-several Server-Sent Events are written together, only the last one may have an id. WebSocket messages are JSON in text
-frames. A server's frames are not masked, so their bytes are the same on every connection.
+A client that sends the last id back as `Last-Event-ID`, or the last position in `subscribe`, gets what is
+newer. If several Server-Sent Events are written together, only the last one may have an id. WebSocket
+messages are JSON in text frames. A server's frames are not masked, so their bytes are the same on every
+connection.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _TEXT = 0x81  # the whole message in one text frame
 
 
 class Surface(ABC):
-    """One encoding of frames; `name` is what metrics call it.
+    """One encoding of frames. Metrics call it `name`.
 
     `joint`: frames that are written together have one position, that of all of them. `keep_alive` is written to a
     connection that was silent for a while; empty if the protocol below has pings of its own.
@@ -32,34 +33,34 @@ class Surface(ABC):
 
     @abstractmethod
     def encode(self, frame: Frame) -> bytes:
-        """A frame with its own position."""
+        """Encode a frame with its own position."""
 
     @abstractmethod
     def bare(self, frame: Frame) -> bytes:
-        """A frame to be written together with others, before `identified`; encoded once."""
+        """Encode a frame that is written together with others, without a position on a joint surface."""
 
     @abstractmethod
     def identified(self, frames: bytes, position: bytes) -> bytes:
-        """Bare frames that together reach a position."""
+        """Add the position that some bare frames reach together."""
 
     @abstractmethod
     def begin(self, position: bytes) -> bytes:
-        """What a long snapshot begins with, so that a client that is cut off within it asks for everything again."""
+        """The begin of a long snapshot: a client that is cut off within it asks for everything again."""
 
     @abstractmethod
     def ready(self, id: str | None, about: Mapping[str, object], position: str) -> bytes:
-        """Everything up to the position has been sent."""
+        """Say that everything up to the position has been sent."""
 
     @abstractmethod
     def reset(self, id: str | None, reason: str, message: str, position: str) -> bytes:
-        """Drop what you hold: everything follows. The position asks for everything."""
+        """Tell the client to drop what it holds: everything follows. The position asks for everything."""
 
     @abstractmethod
     def progress(self, id: str | None, offset: int | None, target: int | None) -> bytes:
-        """The answer has to wait for a restore, which has come this far."""
+        """Say that the answer waits for a restore, and how far that has come."""
 
     def together(self, frames: Sequence[Frame], reached: bytes | None = None) -> bytes:
-        """Frames in one write: each with its own position, or all of them with the position that they reach."""
+        """Encode frames for one write: each with its own position, or all with the one that they reach."""
         if reached is None:
             return b"".join(map(self.encode, frames))
         return self.identified(b"".join(map(self.bare, frames)), reached)
@@ -97,7 +98,7 @@ class ServerSentEvents(Surface):
 
 
 class WebSocketMessages(Surface):
-    """Frames as WebSocket messages: each names what it is about, because a connection follows many things."""
+    """Frames as WebSocket messages. Each names what it is about, because a connection follows many things."""
 
     name = "ws"
 
@@ -139,7 +140,7 @@ def event(kind: str, data: bytes, position: bytes | None = None) -> bytes:
 
 
 def close(reason: str, text: str, retry: bool) -> bytes:
-    """The gateway ends this connection, as a Server-Sent Event; a WebSocket has close codes."""
+    """The Server-Sent Event that ends a connection; a WebSocket has close codes instead."""
     return event("close", to_json({"reason": reason, "message": text, "retry": retry}))
 
 
@@ -149,7 +150,7 @@ def chunk(body: bytes) -> bytes:
 
 
 def message(payload: bytes) -> bytes:
-    """One text message, as it goes over the wire."""
+    """One text message, framed for the wire."""
     size = len(payload)
     if size < 126:
         return bytes((_TEXT, size)) + payload
@@ -164,7 +165,7 @@ def json_message(kind: str, **fields: object) -> bytes:
 
 
 def utf8(value: bytes) -> bytes:
-    """The JSON of a row or an event as a text message may carry it: bytes that are not UTF-8 are replaced.
+    """The JSON of a row or an event, with bytes that are not UTF-8 replaced.
 
     A browser ends the connection over one text message that is not UTF-8.
     """
