@@ -5,8 +5,8 @@
   while something does
 - burst: several rows of a key that wait for one flush
 - ending: why the gateway ends a connection, in words and as the close code of a WebSocket
-- fan-out: writing the same frames to everyone that follows the same thing
-- doorway: what every connection passes before its first byte: deadlines, descriptors, clients that do not
-  read
-- owe: a connection owes a request until the head of one has arrived; it has a deadline for that
+- fan-out: writing the same frames to all clients that follow the same thing
+- doorway: what every connection passes before its first byte: deadlines, descriptors, clients that do not read
+- guest: a connection that the doorway looks after
+- owe: a connection owes a request until a whole one has arrived; it has a deadline for that
 """

@@ -1,4 +1,4 @@
-"""Why a connection ends, the same on every surface: a `close` frame says it in words, a WebSocket by its code."""
+"""Why a connection ends: a `close` frame says it over Server-Sent Events, a close code on a WebSocket."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BY_STATUS = {401: UNAUTHORIZED, 403: FORBIDDEN, 429: TOO_MANY}
 
 
 def ending_of(problem: Problem) -> Ending:
-    """Why a connection ends if what it was made for can't be followed."""
+    """Why a connection ends if a problem keeps it from following what it was made for."""
     if problem.status == 503 and "limit" in problem.body:
         return NO_ROOM
     return _BY_STATUS.get(problem.status, GONE if problem.status < 500 else FAULT)

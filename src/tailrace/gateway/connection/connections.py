@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 # Connections take turns in being kept alive, so that no turn of the loop has to write to all of them.
 SLOTS = 15
-# A drain ends at least so many connections at once, in at most so many batches, within this part of the grace.
+# A drain ends connections in batches: each of at least `_BATCH`, at most `_BATCHES`, within this part of the grace.
 _BATCH = 100
 _BATCHES = 40
 _SPREAD = 0.75
@@ -67,15 +67,15 @@ class Connections:
             self.end_slow(self._timing.slow)
 
     def keep_alive(self, slot: int) -> None:
-        """Keep the connections alive whose turn it is, but for clients that do not read."""
+        """Keep the connections of a slot alive, except those of clients that do not read."""
         for wire in tuple(self._wires[slot % SLOTS]):
             if wire.surface.keep_alive and not wire.paused and not wire.closed.done():
                 wire.send(wire.surface.keep_alive)
 
     def end_slow(self, limit: float) -> None:
-        """Cut off every client that has read nothing of what waits for it for so many seconds.
+        """Cut off every client that has read nothing of what waits for it for `limit` seconds.
 
-        The writer is not asked: a client that does not read would hold up its own deadline.
+        No writer is involved: a client that does not read would hold up its own deadline.
         """
         now = asyncio.get_running_loop().time()
         for wire in self.wires():
@@ -84,9 +84,9 @@ class Connections:
                 wire.abort()
 
     async def drain(self, grace: float) -> None:
-        """End every connection, in batches over most of the grace, in seconds; then cut off clients that do not read.
+        """End every connection in batches, within `grace` seconds. Then cut off clients that do not read.
 
-        So ten thousand clients do not all connect to the next gateway in one moment.
+        The batches keep ten thousand clients from connecting to the next gateway in one moment.
         """
         self.draining = True
         end = asyncio.get_running_loop().time() + grace

@@ -1,9 +1,10 @@
 """The write side of a connection: the system takes what fits at once, the transport keeps what does not.
 
-uvloop's `write` looks at its buffers for every client and frame, which costs more than the loop around it. While
-nothing waits in the transport, bytes go straight to the descriptor; what the system does not take goes to the
-transport, and so does everything after it until the transport is empty again: nothing overtakes. Everyone writes to the
-direct transport of a connection, uvicorn too. That a client is slow, and that it is lost, is the transport's to say.
+uvloop's `write` looks at its buffers for every client and frame, which costs more than the loop around it.
+While nothing waits in the transport, bytes go straight to the descriptor. What the system does not take goes
+to the transport, and so does everything after it until the transport is empty again: nothing overtakes. All
+bytes of a connection go through its direct transport, uvicorn's too. The transport behind it says if a client
+is slow or lost.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ Data = bytes | bytearray | memoryview
 class DirectTransport(asyncio.Transport):
     """A transport whose writes go to `descriptor` if it is `clear`.
 
-    `changes` counts whenever any of them has become clear or is clear no longer: who remembers which are looks
-    again when it has moved. One that is shut is never clear: its descriptor may soon be another connection's.
+    `changes` rises whenever any transport becomes clear or is clear no longer, so that code that remembers
+    which are clear looks again. A transport that is shut is never clear: its descriptor may soon be another
+    connection's.
     """
 
     __slots__ = ("_transport", "clear", "descriptor")
@@ -30,18 +32,18 @@ class DirectTransport(asyncio.Transport):
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         found = transport.get_extra_info("socket")
-        # What is encrypted has to go through the transport.
+        # TLS encrypts in the transport.
         plain = found is not None and transport.get_extra_info("sslcontext") is None
         self.descriptor: int = found.fileno() if plain else -1
         self.clear = plain and not transport.get_write_buffer_size()
 
     def write(self, data: Data) -> None:
-        """Write all of it, now or when the client has room."""
+        """Write all data, now or when the client has room."""
         if self.clear:
             try:
                 sent = os.write(self.descriptor, data)
             except OSError:
-                # No room, or a broken connection: the transport finds out which, and tells.
+                # No room, or a broken connection: the transport finds out which, and tells its protocol.
                 sent = 0
             if sent == len(data):
                 return
@@ -49,7 +51,7 @@ class DirectTransport(asyncio.Transport):
         self.hold(data)
 
     def hold(self, data: Data) -> None:
-        """Give the transport what the system has not taken; nothing more if it closes: it tells its protocol so."""
+        """Give the transport what the system has not taken. A transport that closes gets nothing more."""
         if self._transport.is_closing():
             return
         self._transport.write(data)

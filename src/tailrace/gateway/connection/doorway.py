@@ -1,8 +1,9 @@
 """The doorway: every connection comes through it, before its first byte.
 
-A connection that owes a request has a deadline, and so has a WebSocket that owes a token. If the descriptors run low,
-the one that has owed for longest makes room; if there is none, the newcomer is served only if it asks for health. A
-connection that reads nothing of its answer is cut off. Other WebSockets, and streams, have others that look after them.
+A connection that owes a request has a deadline, and so has a WebSocket that owes a token. If the descriptors
+run low, the connection that has owed for longest makes room. If none owes anything, the newcomer may ask for
+health alone. A connection that reads nothing of its answer is cut off. `Connections` and `Presence` look
+after WebSockets and streams.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tailrace.gateway.timing import Timing
 
 log = logging.getLogger(__name__)
 
-# Between two log lines that say that the limit is near, in seconds.
+# Seconds between two log lines that say that the limit is near.
 _QUIET = 60.0
 
 
@@ -36,7 +37,7 @@ class Guest(Protocol):
 
 
 class Doorway:
-    """Who may come in, who owes a request, and who does not read. `connections` are all there are."""
+    """Which guests may come in, owe a request, or do not read. `connections` are all that are open."""
 
     def __init__(self, timing: Timing, metrics: Metrics) -> None:
         self.timing = timing
@@ -52,14 +53,14 @@ class Doorway:
         metrics.watch("sockets_owing", "Of them, those that owe a request or a token.", lambda: len(self._arrivals))
 
     def enter(self, guest: Guest) -> bool:
-        """A connection is made, and is one of `connections`; False if it may ask for health alone."""
+        """Take in a new connection, already one of `connections`. False if it may ask for health alone."""
         connections, most = len(self.connections), capacity()
         if most.near(connections):
             self._warn(connections, most)
         ordinary = connections <= most.most
         if not ordinary:
             self._metrics.limited("sockets")
-            # Not one that still reads its last answer.
+            # A connection that still reads its last answer is spared.
             longest = next((one for one in self._arrivals if one is not guest and not one.unread()), None)
             if longest is not None:
                 self._arrivals.forget(longest)
@@ -72,7 +73,7 @@ class Doorway:
         return ordinary
 
     def leave(self, guest: Guest) -> None:
-        """A connection has ended, or is another's to look after."""
+        """Forget a connection: it has ended, or something else looks after it now."""
         self._arrivals.forget(guest)
         self._unread.pop(guest, None)
 
@@ -84,22 +85,22 @@ class Doorway:
         self._arrivals.forget(guest)
 
     def late(self) -> None:
-        """A request has begun, and has not come in time."""
+        """Count a request that has begun and has not come in time."""
         self._metrics.limited("request-deadline")
 
     def refused(self, status: int) -> None:
-        """What came is no request that can be served."""
+        """Count bytes that are no request that can be served."""
         self._metrics.refused(status)
 
     def hold(self, guest: Guest) -> None:
-        """An answer waits for its client to read it."""
+        """Watch whether a client reads the answer that waits for it."""
         self._unread.setdefault(guest, Unread())
 
     def read(self, guest: Guest) -> None:
         self._unread.pop(guest, None)
 
     async def run(self) -> None:
-        """End what owes a request for too long, and who does not read, until cancelled."""
+        """End connections that owe a request for too long or do not read, until cancelled."""
         while True:
             timing = self.timing
             await asyncio.sleep(min(1.0, min(timing.request, timing.idle, timing.slow, timing.introduction) / 4))
@@ -126,5 +127,5 @@ class Doorway:
 
 
 def capacity() -> Capacity:
-    """How many connections there may be. The limit of descriptors may be changed while the process runs."""
+    """How many connections there may be. The limit of descriptors may change while the process runs."""
     return Capacity.of(resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -23,7 +23,7 @@ class Receiver(Protocol):
 
 
 class Fanout:
-    """All receivers that are written every frame of one thing that is followed.
+    """All receivers of every frame of one thing that clients follow.
 
     A receiver that reads too slowly is excluded, and included again when it has caught up.
     """
@@ -83,11 +83,12 @@ class Fanout:
 
 
 class Writers:
-    """Receivers of one framing, which are written to straight.
+    """Receivers of one framing, written to directly.
 
-    A connection whose direct transport is clear is written to by its descriptor, in one loop that looks at nothing
-    else: with a thousand clients, what it would look at has long left the processor's caches. Which connections to
-    write to, and how, is computed again only after a receiver came or left, or a transport has changed.
+    If the direct transport of a connection is clear, bytes go straight to its descriptor, in a loop that
+    looks at nothing else: with a thousand clients, anything else has long left the processor's caches. Which
+    connections to write to, and how, is computed again only after a receiver came or left, or a transport has
+    changed.
     """
 
     __slots__ = ("_changes", "_clear", "_others", "_receivers")
@@ -127,14 +128,14 @@ class Writers:
         """
         if self._changes != DirectTransport.changes:
             self._sort()
-        # A write may find the client slow and exclude it: these two are never changed, only replaced.
+        # A write may find a client slow and exclude it. So these two are replaced, and never changed.
         clear, others = self._clear, self._others
         size, system_write = len(data), os.write
         for descriptor in clear:
             try:
                 sent = system_write(descriptor, data)
             except OSError:
-                # No room, or a broken connection: the transport finds out which, and tells.
+                # No room, or a broken connection: the transport finds out which, and tells its protocol.
                 sent = 0
             if sent != size:
                 _pass(clear[descriptor].hold, data[sent:])

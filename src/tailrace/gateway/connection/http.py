@@ -1,7 +1,8 @@
 """uvicorn's HTTP/1.1 protocol, which can lend the write side of a connection to a stream.
 
-Requests, middleware and response heads go through ASGI as everywhere. After the head a stream writes straight to the
-transport: ASGI's `send` costs a coroutine per client and frame. Read beside uvicorn's `httptools_impl.py`.
+Requests, middleware and response heads go through ASGI as usual. After the head a stream writes straight to the
+transport, because ASGI's `send` costs a coroutine per client and frame. Read this beside uvicorn's
+`httptools_impl.py`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from tailrace.gateway.connection.direct_transport import DirectTransport, made_d
 from tailrace.gateway.connection.doorway import Doorway
 from tailrace.gateway.connection.wire import Framing, Wire
 
-# Where the ASGI scope holds the function that lends the wire: see `lend`.
+# The extension of the ASGI scope that lends the wire: see `lend`.
 EXTENSION = "tailrace.wire"
-# Where it holds a function that takes another, to be called when the client has read its answer, or has left.
+# The extension that takes a function, and calls it when the client has read its answer or has left.
 FLUSHED = "tailrace.flushed"
-# Whether the scope's state says that the connection is for health alone.
+# The member of the scope's state that says that the connection is for health alone.
 RESERVED = "reserved"
 
 # The parser's own limit for a URL, path and query together; it bounds the length of a key, percent-encoded.
@@ -29,9 +30,9 @@ MAX_URL = 65535
 MAX_HEADERS = 65536
 
 
-# So many requests may wait on a connection for the answers to those before them.
+# How many requests may wait on a connection for the answers to those before them.
 MAX_WAITING = 100
-# How much the gateway holds for a client that does not read, beyond what it watches.
+# How many bytes the transport holds for a client that does not read before its writer has to pause.
 WRITE_BUFFER = 65536
 
 
@@ -42,7 +43,7 @@ class LendingProtocol(HttpToolsProtocol):
     wire: Wire | None = None
     _running: RequestResponseCycle | None = None
     _header_bytes = 0
-    # Whether a part of a head has come, and whether all of the request has.
+    # Whether a part of a head has come, and whether the whole request has.
     _began = False
     _whole = True
     _reserved = False
@@ -61,9 +62,9 @@ class LendingProtocol(HttpToolsProtocol):
         self._reserved = not self._doorway.enter(self)
 
     def overdue(self) -> None:
-        """The request has not come in time, or the connection is of no use any more."""
+        """The request has not come in time, or the connection has been idle for too long."""
         if self.unread():
-            # It is still being read, or not: the doorway looks.
+            # The client may still read its last answer: the doorway watches whether it does.
             self._doorway.hold(self)
             self._doorway.expect(self, self._doorway.timing.idle)
         elif self._began and not self.transport.is_closing():
@@ -86,7 +87,7 @@ class LendingProtocol(HttpToolsProtocol):
         return self.direct.get_write_buffer_size()
 
     def on_message_begin(self) -> None:
-        """Start to count a request's header bytes, and the time that they take."""
+        """Begin to count a request's header bytes, and the time that they take."""
         super().on_message_begin()
         self._header_bytes = 0
         self._began, self._whole = True, False
@@ -114,7 +115,7 @@ class LendingProtocol(HttpToolsProtocol):
             raise ValueError(expected)
 
     def on_headers_complete(self) -> None:
-        """Put the way to the wire into the request's scope."""
+        """Let the request's scope lend the wire."""
         super().on_headers_complete()
         self._began = False
         if len(self.pipeline) > MAX_WAITING:
@@ -124,7 +125,7 @@ class LendingProtocol(HttpToolsProtocol):
             raise ValueError(expected)
         cycle = self.cycle
         if cycle is not None and cycle.scope is self.scope:
-            # Its body is still owed; who reads it says so if it is late.
+            # The body is still owed. The guard, which reads it, answers if it is late.
             self._doorway.expect(self, 2 * self._doorway.timing.request)
 
             def lender(start: Callable[[], Awaitable[None]]) -> Awaitable[Wire]:
@@ -137,7 +138,7 @@ class LendingProtocol(HttpToolsProtocol):
                 cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
-        """The request has come; if it was answered before, the next is owed."""
+        """The request has come. If it is answered already, the connection owes the next one."""
         super().on_message_complete()
         self._whole = True
         if self.cycle is not None and self.cycle.response_complete:
@@ -153,7 +154,7 @@ class LendingProtocol(HttpToolsProtocol):
         """Hand the connection over to a WebSocket, unless it can't be one."""
         self._doorway.served(self)
         if not self._idle() or self.unread():
-            # Nobody would look after the answers that are still to be read.
+            # Nothing would look after the answers that are still to be read.
             self._doorway.refused(400)
             self.transport.abort()
         elif self._reserved:
@@ -163,7 +164,7 @@ class LendingProtocol(HttpToolsProtocol):
             self._refusal = (405, "method not allowed", "GET", "Open a WebSocket with GET.")
             self.send_400_response(self.scope["method"], b"allow: GET\r\n")
         else:
-            # From here on it is the WebSocket's own to count, and to watch.
+            # From here on the WebSocket protocol counts and watches the connection.
             self._doorway.leave(self)
             super().handle_websocket_upgrade()
 
@@ -203,7 +204,7 @@ class LendingProtocol(HttpToolsProtocol):
     def connection_gone(self, error: Exception | None = None) -> None:
         """Take the wire back: nobody is there to read."""
         if self._running is not None:
-            # If requests wait behind it, uvicorn tells the last of them only.
+            # If requests wait behind it, uvicorn tells only the last of them.
             self._running.disconnected = True
             self._running.message_event.set()
         if self.wire is not None:
@@ -244,7 +245,7 @@ class LendingProtocol(HttpToolsProtocol):
         self._flushed()
 
     def send_400_response(self, msg: str, headers: bytes = b"") -> None:
-        """Answer what is not a request that can be served, in JSON as all errors."""
+        """Answer a request that can't be served, in JSON like all errors."""
         status, error, expected, remedy = self._refusal
         self._doorway.refused(status)
         self.transport.write(plain_answer(status, error, expected, msg, remedy, headers))
@@ -254,7 +255,7 @@ class LendingProtocol(HttpToolsProtocol):
 
 
 def plain_answer(status: int, error: str, expected: str, got: str, remedy: str, headers: bytes = b"") -> bytes:
-    """An answer to what the application never sees, and the last one on its connection."""
+    """The answer to a request that the application never sees; it is the last on its connection."""
     body = json.dumps({"error": error, "expected": expected, "got": got, "remedy": remedy}).encode()
     return b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%b\r\n%b" % (
         STATUS_LINE[status],

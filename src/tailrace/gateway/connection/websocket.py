@@ -1,7 +1,7 @@
 """uvicorn's WebSocket protocol, which lends the write side of a connection to a session.
 
-The handshake, pings, the closing handshake and what the client sends go through uvicorn and ASGI. After the accept,
-messages that are encoded already are written straight to the transport. Read beside uvicorn's
+The handshake, pings, the closing handshake and what the client sends go through uvicorn and ASGI. After the
+accept, encoded messages are written straight to the transport. Read this beside uvicorn's
 `websockets_sansio_impl.py`.
 """
 
@@ -23,13 +23,13 @@ from tailrace.gateway.connection.http import EXTENSION, WRITE_BUFFER, plain_answ
 from tailrace.gateway.connection.wire import Framing, Wire
 from tailrace.gateway.metrics import Metrics
 
-# Of a message from a client, in bytes: a subscription of ten thousand keys, each with its position, fits in.
+# The default limit of a client's message, in bytes: ten thousand keys, each with its position, fit in.
 MAX_MESSAGE = 1 << 20
 # How long a client may take to answer the closing handshake, in seconds.
 _CLOSING = 5.0
-# Bytes that are parsed before their frames are counted: some hundred frames, however many a client sends at once.
+# How many bytes are parsed before their frames are counted: some hundred frames, however many a client sends at once.
 _PIECE = 2048
-# So many bytes are passed over of a client that sends on though it was told that its connection ends.
+# How many bytes are passed over if a client sends on after it was told that its connection ends.
 _PASSED_OVER = 4 * MAX_MESSAGE
 
 
@@ -53,7 +53,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.transport.set_write_buffer_limits(WRITE_BUFFER)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client sends, piece by piece, so that a flood of frames ends where its limit is."""
+        """Take what the client sends, piece by piece, so that a flood of frames ends at its limit."""
         if not self.handshake_initiated:
             super().data_received(data)
             if not self.handshake_initiated:
@@ -99,14 +99,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.handle_close(event)
 
     def _refuse_handshake(self) -> None:
-        """The request can't open a WebSocket, and nothing else would answer it."""
+        """Answer a request that can't open a WebSocket: nothing else would."""
         expected = "a request that opens a WebSocket: short headers, and no body"
         remedy = "Check the client; a header may have 8,192 bytes, and a request 128 of them."
         self.transport.write(plain_answer(400, "bad request", expected, "another request", remedy))
         self.transport.close()
 
     def _refuse_frames(self) -> None:
-        """The client sends too much: it is told so, and what it still sends is passed over without a look."""
+        """Tell the client that it sends too much, and pass over what it still sends."""
         if self.close_sent:
             return
         self._metrics.limited("messages")
@@ -116,14 +116,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.handle_parser_exception()
 
     def handle_connect(self, event: Request) -> None:
-        """Put the way to the wire into the connection's scope; the application has not begun yet."""
+        """Let the connection's scope lend the wire; the application has not begun yet."""
         super().handle_connect(event)
         if not self.handshake_complete:
             cast(dict[str, Any], self.scope)["extensions"][EXTENSION] = self._lend
 
     async def _lend(self, accept: Callable[[], Awaitable[None]]) -> Wire:
         await accept()
-        # Needed no longer: some kilobytes of headers for as long as the client stays.
+        # No longer needed: they would hold some kilobytes of headers for as long as the client stays.
         for name in ("request", "response"):
             self.__dict__.pop(name, None)
         direct = self.direct
@@ -142,7 +142,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         return wire
 
     def _wake(self, _: asyncio.Future[bool]) -> None:
-        # Who waits for the client's next message hears that there will be none.
+        # Tell the session, which waits for the client's next message, that none will come.
         self.queue.put_nowait({"type": "websocket.disconnect", "code": 1005})
 
     def _lose(self, error: Exception | None = None) -> None:
@@ -151,14 +151,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             wire.lose(error)
 
     def handle_close(self, event: Frame) -> None:
-        """The client closes: after the answer nothing may be written."""
+        """The client closes. After the answer nothing may be written."""
         self._lose()
         super().handle_close(event)
 
     def handle_parser_exception(self) -> None:
-        """The client has broken the protocol, and is told so; what it still sends is passed over.
+        """Tell the client that it has broken the protocol, and pass over what it still sends.
 
-        A connection that is closed with bytes unread is reset, and takes the close frame along.
+        Closing the connection with bytes unread would reset it, and the close frame would be lost.
         """
         if self.close_sent:
             return
@@ -173,7 +173,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def send_receive_event_to_app(self) -> None:
-        """Pass a message on; text that is not UTF-8 is a fault of the client, and no reason for a traceback."""
+        """Pass a message on. Text that is not UTF-8 is a fault of the client, and no reason for a traceback."""
         if self.curr_msg_data_type == "text" and not self.close_sent:
             try:
                 b"".join(self.frames).decode()
@@ -185,7 +185,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().send_receive_event_to_app()
 
     def keepalive_timeout(self) -> None:
-        """The client has not answered a ping: it is not there to read a farewell."""
+        """The client has not answered a ping, so it is not there to read a farewell."""
         self.pong_timer = None
         if self.wire is not None:
             self.wire.finish(SILENT)
@@ -207,7 +207,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.wire.resume_writing()
 
     async def send(self, message: Any) -> None:
-        """Cut off a client that does not answer the closing handshake: a plain close would wait for it to read."""
+        """Cut off a client that does not answer the closing handshake. A plain close would wait for it to read."""
         await super().send(message)
         if self.close_timer is not None:
             self.close_timer.cancel()

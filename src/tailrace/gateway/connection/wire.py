@@ -1,4 +1,4 @@
-"""The write side of one connection, lent to what writes to it once the response head is out."""
+"""The write side of one connection, lent to a borrower once the response head is out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Framing(Enum):
 
 
 class Borrower(Protocol):
-    """What writes to a wire, and is told when its client reads too slowly and when it has caught up."""
+    """What writes to a wire. It is told when its client reads too slowly, and when it has caught up."""
 
     def pause(self) -> None:
         """Write nothing until `resume`."""
@@ -49,10 +49,11 @@ class Borrower(Protocol):
 class Wire:
     """Writes straight to a connection.
 
-    `write` takes bytes as `framing` wraps them; `direct` is the transport that it writes to, if the connection has one.
-    `closed` is done when the stream must end: with True if the client is still there and is owed the end of the
-    response, and `ending` says why. `pending` says how many bytes wait for the client. `stream` is what writes to it:
-    a subscription, or the session of a WebSocket. `identity` is who the client is, if the gateway asks for it.
+    `write` takes bytes as `framing` wraps them. `direct` is the transport that it writes to, if the
+    connection has one. `closed` is done when the stream must end: with True if the client is still there and
+    is owed the end of the response, and `ending` says why. `pending` says how many bytes wait for the client.
+    `stream` is the borrower: a subscription, or the session of a WebSocket. `identity` says who the client
+    is, if the gateway asks.
     """
 
     __slots__ = (
@@ -93,7 +94,7 @@ class Wire:
         self.lost = False
         self._unread: Unread | None = None
         self.closed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        # There only while the client is slow: an event takes most of a kilobyte.
+        # It exists only while the client is slow: an event takes most of a kilobyte.
         self._writable = asyncio.Event() if paused else None
 
     @property
@@ -111,7 +112,7 @@ class Wire:
             await self._writable.wait()
 
     def stuck(self, now: float) -> float:
-        """For how many seconds the client has read nothing of what waits for it, as far as earlier calls tell."""
+        """For how many seconds the client has read nothing of what waits for it, as far as earlier calls know."""
         if not self.paused or self.pending is None:
             return 0.0
         self._unread = self._unread or Unread()
@@ -143,7 +144,7 @@ class Wire:
     def lose(self, error: Exception | None = None) -> None:
         """The client is gone: a closed transport refuses every write. `error` is what the connection broke with.
 
-        The system, too, ends a connection whose client takes nothing: it may be first to find out.
+        A TimeoutError means that the system has ended the connection, because its client takes nothing.
         """
         self.lost = True
         if not self.closed.done():
