@@ -1,4 +1,4 @@
-"""Channels: every message of the pub/sub link goes to what has joined its channel."""
+"""Channels: every message of the pub/sub link goes to the listeners that have joined its channel."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Listener(Protocol):
     """What takes the messages of a channel."""
 
     def receive(self, data: bytes) -> None:
-        """Take a message; raises anything if it can't be read."""
+        """Take a message. Raises any exception if it can't be read."""
 
     def missed(self) -> None:
         """A message could not be read, and is lost."""
 
 
 class Bell:
-    """A listener that is rung by any message."""
+    """A listener that rings at any message."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self._ring = ring
@@ -84,7 +84,7 @@ class ChannelRegistry:
         await self._link.joined(channel)
 
     def deliver(self, channel: bytes, data: bytes) -> None:
-        """Pass a message on. One that can't be read is logged and counted, and its listener reads what it has missed.
+        """Pass a message on. If it can't be read, log and count it, and have its listener read what it has missed.
 
         One message must not cost the link, and all others with it.
         """

@@ -1,4 +1,4 @@
-"""Commands that the gateway writes: what streams there are, for materializers and other gateways."""
+"""Commands that the gateway writes: which streams there are, for materializers and other gateways."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class RecordWriter(Protocol):
 
 
 class CommandWriter:
-    """Writes commands, or says why it can't: without Kafka a gateway serves keys and feeds, and no queries."""
+    """Writes commands, or says why it can't: without Kafka a gateway serves keys and feeds alone."""
 
     def __init__(self, writer: RecordWriter | None) -> None:
         self._writer = writer
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def write(self, command: Command) -> None:
-        """Write a command; raises a Problem if Kafka does not have it."""
+        """Write a command. Raises a Problem unless Kafka has it."""
         await self._put(command.stream.id, command.encode())
 
     async def end(self, stream: str) -> None:
-        """Write that a stream has ended; raises as `write`."""
+        """Write that a stream has ended. Raises a Problem unless Kafka has it."""
         await self._put(stream, None)
 
     def later(self, stream: str, command: Command | None, ended: Callable[[], Awaitable[bool]] | None = None) -> None:
-        """Write a command, or that a stream has ended, and wait for nothing: the next one makes up for a failure.
+        """Write a command, or that a stream has ended, without waiting: the next one makes up for a failure.
 
-        If the stream has `ended` when the command is written, the command may stand behind its end: that is
-        written again.
+        If the stream has `ended` when the command is written, the command may stand behind the end. Then the
+        end is written again.
         """
         task = asyncio.create_task(self._try(stream, command, ended))
         self._tasks.add(task)

@@ -1,4 +1,4 @@
-"""Where a client comes in: what its position is worth to the store, decided without I/O."""
+"""How a client comes in: what its position is worth to the store, decided without I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class After:
 
 @dataclass(frozen=True)
 class Since:
-    """The client has seen the partitions of a view up to these offsets; -1 is nothing of one."""
+    """The client has seen the partitions of a view up to these offsets; -1 means nothing."""
 
     offsets: Mapping[int, int]
 
@@ -39,7 +39,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Later:
-    """The client has seen a later build than this gateway knows of: the catalog is on its way. Wait."""
+    """The client has seen a later build than this gateway knows: the catalog is on its way. Wait."""
 
     generation: int
 
@@ -52,7 +52,7 @@ class Reset:
     message: str
 
 
-# Stands for a position that was had while rights showed the client only a part.
+# Stands for a position from a time when rights showed the client only a part.
 OTHER_RIGHTS = "other rights"
 
 Entry = Fresh | After | Ahead | Later | Reset
@@ -61,15 +61,15 @@ Entry = Fresh | After | Ahead | Later | Reset
 def entry(text: str | None, view: ServedView, partition: int, stored: int, forgotten: int = -1) -> Entry:
     """How a client that sent this position comes in, if the store holds the partition up to `stored`.
 
-    Up to `forgotten` it may have forgotten that what the client asks for has gone.
+    Up to `forgotten`, the store may have forgotten what has gone.
     """
     if not text:
         return Fresh()
     position = of_view(text, view)
     if not isinstance(position, Position):
         return position
-    # Without an offset the client is owed everything; but it may hold rows that were sent while nothing could be
-    # claimed, so it has to hear of what has gone, too.
+    # Without an offset the client is owed everything. But it may hold rows that were sent while the position
+    # could claim nothing, so it has to hear of what has gone, too.
     offset = position.offsets.get(partition, -1)
     if offset < forgotten:
         return Reset(
@@ -101,9 +101,10 @@ def readable(text: str, lineage: str, what: str) -> Position | Reset:
 def entries(
     asked: Mapping[bytes, str | None], view: ServedView, held: Mapping[bytes, KeyRead]
 ) -> dict[bytes, Fresh | After] | Ahead | Later | Reset:
-    """How a client comes in that sent a position for each key: with each key on its own, if all can.
+    """How a client that sent a position for each key comes in: with each key on its own, if all can.
 
-    If one can't be used, all are reset; if one has to wait, all wait. `held` is what a whole store holds of each.
+    If one position can't be used, all keys are reset. If one has to wait, all wait. `held` is what a whole store
+    holds of each key.
     """
     stored = offsets(view, held)
     judged: dict[tuple[str | None, int, int], Entry] = {}
@@ -129,10 +130,10 @@ def entries(
 def since(
     after: str, view: ServedView, generation: int, stored: Sequence[StoredPosition]
 ) -> Since | Ahead | Later | Reset:
-    """What a position is worth to a listing of a store that serves this generation, as far as `stored` says.
+    """What a position is worth to a listing, if the store serves this generation up to `stored`.
 
-    What has gone is known of a partition after its horizon and after its restore: compaction may have taken
-    tombstones out of the changelog before it was read.
+    The store knows what has gone from a partition since its horizon and since its restore: compaction may have
+    taken older tombstones out of the changelog before the restore read it.
     """
     served = replace(view, generation=generation)
     seen: dict[int, int] = {}
@@ -147,7 +148,7 @@ def since(
 
 
 def offsets(view: ServedView, held: Mapping[bytes, KeyRead]) -> dict[int, int]:
-    """Per partition, the offset up to which reads of some of its keys have seen all of them."""
+    """Per partition, the offset up to which the reads of some keys have seen all of these keys."""
     found: dict[int, int] = {}
     for key, one in held.items():
         partition, offset = view.partition(key), one.offset if one.offset is not None else -1
@@ -156,7 +157,7 @@ def offsets(view: ServedView, held: Mapping[bytes, KeyRead]) -> dict[int, int]:
 
 
 def unreadable(text: str) -> Reset:
-    """What becomes of a client whose position is none."""
+    """What a client is told whose position is not a position."""
     if text == OTHER_RIGHTS:
         return Reset(
             "rights", "the position is from while only a part could be seen: what you may see may be another part now"
@@ -165,14 +166,14 @@ def unreadable(text: str) -> Reset:
 
 
 def too_far_ahead(ahead: Ahead | Later, view: ServedView, stored: int) -> Reset:
-    """What becomes of a client whose position the store did not reach in time."""
+    """What a client is told if the store did not reach its position in time."""
     if isinstance(ahead, Later):
         return _of_another(ahead.generation, view)
     return Reset("ahead", f"the position is at offset {ahead.offset}, the store holds the view up to {stored} only")
 
 
 def rebuilt(view: ServedView) -> Reset:
-    """What a client gets whose view was built anew while it followed."""
+    """What a client is told if its view was built anew while it followed."""
     return Reset("rebuilt", f"the view was built anew: it is now at generation {view.generation}")
 
 

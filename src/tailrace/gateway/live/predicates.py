@@ -1,6 +1,6 @@
-"""Parsed queries of clients, and filters of tokens: one cache for all of them.
+"""Parsed queries of clients and filters of tokens: one cache for all of them.
 
-A long text takes as long to parse as a hundred short ones. So it is parsed beside the loop.
+A long text takes as long to parse as a hundred short ones, so it is parsed in another thread.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from tailrace.contracts.commands import EVERY_ROW
 from tailrace.gateway.problems import Problem
 from tailrace.queries import Predicate, QueryError, parse
 
-# So many are remembered, of so many characters together, and none that is longer than that.
+# How many predicates are remembered, how many characters they have together, and how many one may have.
 _MOST, _CHARACTERS, _LONG = 1000, 200_000, 20_000
 _SHORT = 200
 
 
 class Predicates:
-    """Parses texts by the columns of a view, and remembers what was used lately."""
+    """Parses texts by the columns of a view, and remembers those that were used lately."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, tuple[Column, ...]], Predicate] = {}
@@ -31,7 +31,7 @@ class Predicates:
         try:
             found = self._found(text, columns)
             if found is None:
-                # The parser has no part in what a thread may break: it takes a text and gives a tree.
+                # The parser shares nothing with other threads: it takes a text and gives a tree.
                 found = parse(text, columns) if len(text) < _SHORT else await asyncio.to_thread(parse, text, columns)
                 self._keep(text, columns, found)
         except QueryError as error:
@@ -39,7 +39,7 @@ class Predicates:
         return text, found
 
     def known(self, text: str, columns: tuple[Column, ...]) -> Predicate:
-        """What a filter means; raises QueryError. Clients of one view share a few of them."""
+        """What a filter means; raises QueryError. Clients of a view share a few filters, so it is parsed here."""
         found = self._found(text, columns)
         if found is None:
             found = parse(text, columns)
@@ -56,7 +56,7 @@ class Predicates:
         return found
 
     def both(self, first: Predicate, second: Predicate, columns: tuple[Column, ...]) -> Predicate:
-        """What matches both, joined as trees: no parenthesis of one can end the other.
+        """What matches both, joined as trees: no parenthesis in one can end the other.
 
         Raises a Problem if it costs more than a query may.
         """

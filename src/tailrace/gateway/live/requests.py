@@ -1,6 +1,6 @@
 """What a client says on a WebSocket, read without I/O: a typed request, or an error that says what was expected.
 
-The classes are the one description of it: `read` checks messages by them, and `/asyncapi.json` shows them.
+These classes are the only description: `read` checks messages by them, and `/asyncapi.json` shows them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class FollowStream:
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """Follow no longer."""
+    """Stop following something."""
 
     id: Id
 
@@ -91,7 +91,7 @@ class Ping:
 Follow = FollowKeys | FollowQuery | FollowFeed | FollowStream
 Request = Follow | Unsubscribe | Auth | Ping
 
-# The types of messages, and the classes of which each is one.
+# The types of messages, each with the classes that it may be read as.
 MESSAGES: dict[str, tuple[type[Request], ...]] = {
     "subscribe": (FollowKeys, FollowQuery, FollowFeed, FollowStream),
     "unsubscribe": (Unsubscribe,),
@@ -104,7 +104,7 @@ _READERS: dict[type[Request], tuple[TypeAdapter[Any], tuple[str, ...]]] = {
     for kind in kinds
 }
 _ID = TypeAdapter[str](Id)
-# What is wrong with a member, and what was expected; any other is one of a subscription, and text.
+# What is wrong with a member, and what was expected. Any other member belongs to a subscription, and is text.
 _MISTAKES = {
     "id": ("unreadable id", f"an id: text of 1 to {MAX_ID} characters"),
     "token": ("unreadable token", "a token as text"),
@@ -122,7 +122,7 @@ class NotARequest(Problem):
 
 
 def read(text: str) -> Request:
-    """The request that a message makes; raises NotARequest for one that makes none."""
+    """The request in a message. Raises NotARequest if there is none."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -135,7 +135,7 @@ def read(text: str) -> Request:
         raise NotARequest("unknown message", f"a type: {', '.join(MESSAGES)}", _shown(kind), _id(found))
     request = kinds[0] if len(kinds) == 1 else _followed(found)
     adapter, names = _READERS[request]
-    # A member that is null is one that is left out, and members that are not known are passed over.
+    # A member that is null counts as left out, and unknown members are passed over.
     members = {name: found[name] for name in names if found.get(name) is not None}
     try:
         made: Request = adapter.validate_python(members)

@@ -1,4 +1,4 @@
-"""One thing that one connection follows: some keys, a query, a feed or a stream. This is what they have in common."""
+"""What one connection follows: some keys, a query, a feed or a stream. This is what all of them have in common."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class Behind(Generic[T]):
-    """The store has to come further first. `instead` is what counts if it does not in time; None waits on.
+    """The store has to come further first. `instead` counts if it does not in time; None means wait on.
 
-    `progress` is how far it is and how far it must come, which the client is told meanwhile.
+    `progress` is how far the store is and how far it must come. The client is told meanwhile.
     """
 
     progress: tuple[int | None, int | None] | None
@@ -45,15 +45,15 @@ class Owner(Protocol):
 
 
 class Subscription(ABC):
-    """A connection that carries Server-Sent Events has one; a WebSocket has many, told apart by `id`.
+    """A connection with Server-Sent Events has one subscription; a WebSocket has many.
 
-    `id` is the client's name for it on a WebSocket, and None otherwise. `outer` is the stream's subscription that it
-    is a part of, if there is one. The methods run in the loop's thread and do not wait.
+    `id` is the client's name for it on a WebSocket, and None over Server-Sent Events. `outer` is the stream's
+    subscription that it is a part of, if there is one. The methods run in the loop's thread and do not wait.
     """
 
     __slots__ = ("id", "metrics", "outer", "timing", "wire")
 
-    # What frames name its query by, if it has one.
+    # The name of its query in frames, if it has one.
     query: str | None = None
 
     def __init__(self, wire: Wire, id: str | None, metrics: Metrics, timing: Timing) -> None:
@@ -69,7 +69,7 @@ class Subscription(ABC):
 
     @property
     def asked(self) -> FollowKeys | FollowQuery | None:
-        """What it follows now, if that is something else than what its client has asked for."""
+        """What it follows now, if that differs from what its client has asked for."""
         return None
 
     @property
@@ -78,7 +78,7 @@ class Subscription(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Begin to join: a snapshot, `ready`, then updates are written to the wire."""
+        """Begin to come in: a snapshot, `ready`, then updates are written to the wire."""
 
     @abstractmethod
     def pause(self) -> None:
@@ -90,16 +90,16 @@ class Subscription(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Write nothing more: the client is gone, or wants it no longer. Safe to call again."""
+        """Write nothing more: the client is gone, or has unsubscribed. Safe to call again."""
 
     @abstractmethod
     def close(self) -> None:
         """Leave, and leave nothing behind. Safe to call again."""
 
     def end(self, problem: Problem, ending: Ending | None = None) -> None:
-        """End it with a problem: a WebSocket loses it alone, Server-Sent Events end with it.
+        """End the subscription with a problem. A WebSocket goes on without it; Server-Sent Events end.
 
-        One that is a part of a stream's subscription ends as that.
+        If it is a part of a stream's subscription, that ends.
         """
         self.owner.ended(self.outer or self, problem, ending or ending_of(problem))
 
@@ -127,7 +127,7 @@ class Subscription(ABC):
             self.end(Problem(500, "internal error", remedy="Subscribe again, with the last position."))
 
     async def restored(self, look: Callable[[], Awaitable[T | Behind[T]]]) -> T:
-        """What a look finds once the store has come far enough. The client is told how far a restore is."""
+        """Look until the store has come far enough, and return what was found. The client is told how far it is."""
         clock = asyncio.get_running_loop().time
         deadline: float | None = None
         while True:

@@ -1,4 +1,4 @@
-"""The tick: what has changed in one turn of the loop is written at its end or, in a burst, a little later."""
+"""The tick: changes of one turn of the loop are written at its end or, in a burst, a little later."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Gatherer(Protocol):
     """A subscription of several keys: it gathers their frames and writes them together."""
 
     def write(self) -> None:
-        """Write what was gathered; everything that has changed in this turn has been flushed."""
+        """Write what was gathered: everything that has changed in this turn has been flushed."""
 
 
 class Tick:
@@ -43,7 +43,7 @@ class Tick:
         self._pace = Pace()
 
     def mark(self, watched: Watched) -> None:
-        """Flush something at the end of this turn."""
+        """Flush `watched` at the end of this turn."""
         self._schedule()
         self._changed[watched] = None
 

@@ -1,7 +1,7 @@
-"""Requests that wait: for keys, the long poll of a lookup; and listings, for a store that is behind.
+"""Requests that wait: lookups, for a key (long poll), and listings, for a store that is behind.
 
-A wait joins the channel of its key; however many requests wait for one key, it is joined once. A message wakes them,
-and they read the key again, together. Pub/sub may lose messages, so all are woken now and then, too.
+A wait joins the channel of its key, once for all requests that wait for the key. A message wakes them, and
+they read the key again, together. Pub/sub may lose messages, so all are also woken now and then.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tailrace.gateway.live.channels import ChannelRegistry
 
 T = TypeVar("T")
 
-# As many seconds a client may ask for; proxies commonly end a request that takes longer.
+# The most seconds that a client may ask for: proxies commonly end a request that takes longer.
 LONGEST = 60.0
 
 
 class Awaited:
-    """One key that requests wait for. Any message of its channel wakes them."""
+    """A key that requests wait for. Any message of its channel wakes them."""
 
     __slots__ = ("_signal", "channel", "waiting")
 
@@ -32,7 +32,7 @@ class Awaited:
 
     @property
     def signal(self) -> asyncio.Event:
-        """Is set when the key may hold something else than what is read after this call."""
+        """An event, set when the key may have changed since a read that begins after this call."""
         return self._signal
 
     def wake(self) -> None:
@@ -47,7 +47,7 @@ class Awaited:
 
 
 class Waits:
-    """All keys that are waited for here. `channel` names the channel of (view, partition, lineage, key)."""
+    """All keys that requests wait for here. `channel` names the channel of (view, partition, lineage, key)."""
 
     def __init__(self, channels: ChannelRegistry, channel: Callable[[str, int, str, bytes], bytes]) -> None:
         self._channels = channels
@@ -71,7 +71,7 @@ class Waits:
     async def until(
         self, view: ServedView, key: bytes, read: Callable[[], Awaitable[T]], done: Callable[[T], bool], seconds: float
     ) -> T:
-        """What a read of a key gives once it is `done`, or as it is when the time is up or the gateway drains."""
+        """Read a key until the answer is `done`, the time is up or the gateway drains; returns the last answer."""
         found = await read()
         if done(found):
             return found
@@ -93,7 +93,7 @@ class Waits:
             awaited.wake()
 
     def wake(self) -> None:
-        """Let everybody read again: messages may have been lost, or more is known."""
+        """Let all requests read again: messages may have been lost, or more is known."""
         for awaited in tuple(self._awaited.values()):
             awaited.wake()
 

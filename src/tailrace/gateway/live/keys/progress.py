@@ -1,9 +1,10 @@
 """How far the changes of one partition were heard, and whether none was missed.
 
-The store publishes the changes of a partition in the order of their offsets. So who hears the change at an offset has
-heard everything below it, as long as no message was lost. That is in doubt after the pub/sub link was replaced, and
-when the store is being restored: an offset comes that is not above the last one, or a read says so. The doubt ends when
-the sweep has read every followed key of the whole partition again, in a pass that began after it.
+The store publishes the changes of a partition in the order of their offsets. So a gateway that hears the
+change at an offset has heard everything below it, if no message was lost. That is in doubt after the pub/sub
+link was replaced, and while the store is being restored: then an offset comes that is not above the last one,
+or a read says so. The doubt ends when the sweep has read every followed key of the whole partition again, in
+a pass that began after it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class PartitionProgress:
         self._doubts += 1
 
     def note(self) -> int:
-        """What a pass of the sweep takes along when it begins, for `check`."""
+        """What a pass of the sweep notes when it begins, for `check`."""
         return self._doubts
 
     def check(self, note: int) -> None:

@@ -15,14 +15,14 @@ _Group = tuple[str, int, str]
 
 
 class RowSource(Protocol):
-    """Where rows are read: `tailrace.store.read.reader.Reader`."""
+    """What reads rows: `tailrace.store.read.reader.Reader`."""
 
     async def held(self, view: str, partition: int, lineage: str, keys: Sequence[bytes]) -> list[KeyRead]:
-        """What keys of one partition hold."""
+        """What some keys of one partition hold."""
 
 
 class Reads:
-    """Reads what keys hold; a thousand clients that ask at once cost a few round trips."""
+    """Reads what keys hold. A thousand clients that ask at once cost a few round trips."""
 
     def __init__(self, source: RowSource) -> None:
         self._source = source
@@ -31,7 +31,7 @@ class Reads:
 
     async def held(self, view: ServedView, key: bytes) -> KeyRead:
         """What a key holds, read after this call; raises what the source raises."""
-        # Shielded: another may wait for the same key.
+        # Shielded, because another caller may wait for the same key.
         return await asyncio.shield(self._ask(view, key))
 
     async def all(self, view: ServedView, keys: Sequence[bytes]) -> list[KeyRead]:
@@ -60,7 +60,7 @@ class Reads:
                     except Exception as error:
                         for key in batch:
                             asked[key].set_exception(error)
-                            asked[key].exception()  # those who asked may be gone
+                            asked[key].exception()  # the callers may be gone
                     else:
                         for key, held in zip(batch, found, strict=True):
                             asked[key].set_result(held)

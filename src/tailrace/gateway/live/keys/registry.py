@@ -44,7 +44,7 @@ class KeyRegistry:
     def attach(
         self, view: ServedView, key: bytes, subscription: Following, gatherer: KeyGatherer | None = None
     ) -> Follower:
-        """Follow a key. The follower is told nothing until its subscription has made it live."""
+        """Follow a key. The follower is written nothing until its subscription makes it live."""
         partition = view.partition(key)
         channel = self._channel(view.name, partition, view.lineage, key)
         followed = self._followed.get(channel)
@@ -74,7 +74,7 @@ class KeyRegistry:
         self.metrics.channels.set(len(self._followed))
 
     def sure(self, progress: PartitionProgress) -> bool:
-        """Whether everything that was heard of a partition is all there was."""
+        """Whether nothing of a partition was missed."""
         return self.channels.up and progress.sure
 
     def doubt(self) -> None:
@@ -86,14 +86,14 @@ class KeyRegistry:
         return iter(tuple(self._followed.values()))
 
     def rebuild(self, views: set[str]) -> None:
-        """Start the subscriptions of rebuilt views again, with a `reset`; those of removed views end."""
+        """Start the subscriptions of rebuilt views again, with a `reset`. Those of removed views end."""
         again = {
             follower.subscription: None
             for followed in self.followed()
             if followed.view.name in views
             for follower in followed.followers
         }
-        # All leave before the first comes back: a key that anyone still follows is of the build before.
+        # All leave before the first comes back: a key that still has a follower is of the build before.
         for subscription in again:
             subscription.rebuild()
         for subscription in again:

@@ -1,10 +1,10 @@
-"""How a key stands, as far as this gateway has heard: the rules that keep every client's copy from going back.
+"""What a key holds, as far as this gateway has heard: the rules that keep every client's copy from going back.
 
 News comes from three sides in any order: published rows, the snapshot reads of clients that come in, and the
-sweep. A row is news if its (generation, version) is higher than that of the row before. Offsets do not decide: after a
-crash of the pipeline the changelog has older versions at newer offsets.
-Where the key holds nothing, there is no version to compare with; then a row is news if it was
-written after the point up to which the key was seen to hold nothing.
+sweep. A row is news if its (generation, version) is higher than that of the row before. Offsets do not
+decide: after a crash of the pipeline the changelog has older versions at newer offsets. If the key holds
+nothing, there is no version to compare with. Then a row is news if it was written after the offset up to
+which the key is known to hold nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class KeyState:
         return self.row is not None and self.row.value is not None
 
     def offer(self, row: StoredRow) -> bool:
-        """Take in a published row; True where it is news for those who follow.
+        """Take in a published row; True if it is news for the followers.
 
-        Before the first whole read nobody is told anything; the newest row is kept until then.
+        Before the first whole read nothing is news; the newest row is kept until then.
         """
         if self.settled:
             return self._accept(row)
@@ -40,10 +40,10 @@ class KeyState:
         return False
 
     def learn(self, held: KeyRead) -> bool:
-        """Take in what a read found; True where it is news for those who follow.
+        """Take in what a read found; True if it is news for the followers.
 
-        A key that is missing while its partition is being restored is not gone. One that is missing from a whole
-        partition is: its tombstone was compacted away before Redis was restored.
+        A key that is missing while its partition is being restored is not gone. A key that is missing from a
+        whole partition is gone: its tombstone was compacted away before Redis was restored.
         """
         if not self.settled:
             self._settle(held)
@@ -61,7 +61,7 @@ class KeyState:
     def _settle(self, held: KeyRead) -> None:
         early, self._early = self._early, None
         if held.offset is None or not held.whole:
-            # What was published so far is in the next read, or came from a changelog that is no more.
+            # What was published so far is in the next read, or came from a changelog that no longer exists.
             return
         self.row, self.offset, self.settled = held.row, held.offset, True
         if early is not None:

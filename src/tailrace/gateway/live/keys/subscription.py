@@ -1,11 +1,15 @@
 """Some keys of one view, followed on one wire.
 
-How they come in, without a gap: 1 the keys' channels are joined, and Redis has confirmed it: from here on changes are
-heard; 2 the rows and their partitions' positions are read, those of a partition together, again and again until every
-partition is whole and of the build that the catalog names; 3 the client's positions are judged; 4 the snapshot and
-`ready` are written and every follower is made live, all in one turn of the loop.
-A change that is published between 1 and 4 is in the read, or waits in `KeyState`.
-One key is written to straight by its `WatchedKey`; the frames of several are gathered.
+How a client comes in without a gap:
+
+1. Join the channels of the keys, and wait until Redis confirms: from here on the gateway hears changes.
+2. Read the rows and the positions of their partitions, those of a partition together, until every partition
+   is whole and of the build that the catalog names.
+3. Judge the client's positions.
+4. Write the snapshot and `ready`, and make every follower live, all in one turn of the loop.
+
+A change that is published between 1 and 4 is in the read, or waits in `KeyState`. If there is one key, its
+`WatchedKey` writes to the wire itself; the frames of several keys are gathered.
 """
 
 from __future__ import annotations
@@ -33,11 +37,12 @@ _Enter = Callable[[list[Follower], Mapping[bytes, KeyRead], _Entries], None]
 
 
 class KeySubscription(Subscription):
-    """Follows keys; `positions` has the position of some keys, or None for one that was never sent; `position` is for
-    all others.
+    """Follows keys. `positions` has the position of some keys, None for a key that was never sent. `position`
+    is for all others.
 
-    `growing`: keys may be added and removed while it is live. `departed`: keys that the client may hold though it
-    follows them no longer, or follows them again. `reset`: what it is told.
+    `growing`: keys may be added and removed while it is live. `departed`: keys whose rows the client may hold
+    though it no longer follows them, or follows them again. `reset`: what the client is told, if it must
+    drop what it holds.
     """
 
     __slots__ = (
@@ -78,7 +83,7 @@ class KeySubscription(Subscription):
         self._gathering = Gathering(wire, registry, view) if several else None
         self._followers: dict[bytes, Follower] = {}
         self._tasks: dict[asyncio.Task[None], list[bytes]] = {}
-        # Of these the client may hold rows from an earlier connection.
+        # The client may hold rows of these keys from an earlier connection.
         self._departed = set(departed)
         self._slow = wire.paused
 
@@ -91,7 +96,7 @@ class KeySubscription(Subscription):
         return len(self._asked)
 
     def start(self) -> None:
-        """Begin to join, or to join again after `rebuild`."""
+        """Begin to come in, or to come in again after `rebuild`."""
         view = self._registry.known.views.get(self._view.name)
         if view is None:
             remedy = "The view is no longer declared: follow another one."
@@ -115,16 +120,16 @@ class KeySubscription(Subscription):
         self.close()
 
     def renumber(self, change: int) -> None:
-        """The keys are now those of a stream after this change of them."""
+        """Note the number of the change of a stream's keys that these keys include."""
         self._growing().change = change
 
     def add(self, keys: Sequence[bytes]) -> None:
-        """Follow more keys: their rows come. Their partitions leave the vector until then."""
+        """Follow more keys. Their partitions leave the vector until their rows are sent."""
         gathering = self._growing()
         new = [key for key in dict.fromkeys(keys) if key not in self._asked]
         self._asked.update(dict.fromkeys(new))
         if self.live and self._registry.known.views.get(self._view.name) != self._view:
-            # Nobody has told a subscription without keys that its view was rebuilt.
+            # A subscription without keys was not told that its view was rebuilt.
             self.rebuild()
             self.start()
         elif self.live:
@@ -134,7 +139,7 @@ class KeySubscription(Subscription):
             self.start()
 
     def remove(self, keys: Sequence[bytes]) -> None:
-        """Follow some keys no longer: `gone` comes for each."""
+        """Stop following some keys: `gone` comes for each."""
         gathering = self._growing()
         removed = {key for key in keys if key in self._asked}
         for key in removed:
@@ -152,7 +157,7 @@ class KeySubscription(Subscription):
             if was_live:
                 # Also if the key holds nothing now: the client may not have heard of that yet.
                 gathering.add(followed.encoded(followed.absence(followed.state.offset), follower))
-        # A join that waits for a key that is no longer wanted would wait for ever: its other keys start again.
+        # A join that waits for a removed key would wait for ever, so its other keys join again.
         for task, joining in tuple(self._tasks.items()):
             if not removed.isdisjoint(joining):
                 task.cancel()
@@ -233,7 +238,7 @@ class KeySubscription(Subscription):
         held, come = await self.restored(lambda: self._read(followers)) if followers else ({}, {})
         await self.wire.writable()
         if not self.wire.closed.done():
-            # From here on its keys are live, though the task ends a little later.
+            # From here on the keys are live, though the task ends a little later.
             self._tasks = {task: keys for task, keys in self._tasks.items() if task is not asyncio.current_task()}
             enter(followers, held, come)
 
@@ -254,7 +259,7 @@ class KeySubscription(Subscription):
         return Behind((stored, target), (held, too_far_ahead(come, view, stored)))
 
     def _learn(self, followers: list[Follower], found: Sequence[KeyRead]) -> tuple[int | None, int | None] | None:
-        """Take in what was read; returns how far a partition is that the client has to wait for."""
+        """Take in what was read. If the client has to wait for a partition, return how far that is."""
         waits = None
         for follower, held in zip(followers, found, strict=True):
             if follower.followed.learn(held):
@@ -319,17 +324,18 @@ class KeySubscription(Subscription):
 
 
 class Gathering:
-    """Takes the frames of several keys, and writes those of a turn together; of a slow client, it notes what changed.
+    """Takes the frames of several keys, and writes those of a turn together. For a slow client, notes what changed.
 
-    On a joint surface, as Server-Sent Events are, only the last frame of a write has an id: a `Vector` over partitions.
-    It moves only
+    On a joint surface, such as Server-Sent Events, only the last frame of a write has an id: the position of a
+    `Vector` over partitions. It moves only
 
     - at `ready`: up to what the reads of the snapshot have seen of all keys of a partition, and
     - at the end of a turn: up to what was heard, if all of it is in this write or an earlier one, and nothing was
       missed.
 
-    What a read repairs, what comes while the link is in doubt, what is written while the client lags and while keys are
-    being added moves nothing: it comes once more, at worst, to a client that resumes.
+    Nothing else moves it: not what a read repairs, what comes while the link is in doubt, or what is written
+    while the client lags or while keys are being added. At worst, a client that resumes gets that once more.
+
     `change` is the number of the last change of the keys themselves, if they are a stream's.
     """
 
@@ -346,13 +352,13 @@ class Gathering:
         self.vector = Vector(view, registry.sure)
 
     def begin(self, view: ServedView) -> None:
-        """Forget everything: a snapshot of this build of the view follows."""
+        """Forget everything, because a snapshot of this build of the view follows."""
         self.clear()
         self._told = None
         self.vector = Vector(view, self._registry.sure)
 
     def ready(self) -> Position:
-        """Everything that was heard is in the snapshot: the position that it reaches."""
+        """The position that the snapshot reaches: everything that was heard is in it."""
         self.vector.advance()
         self._told = self._position()
         return self._told
@@ -385,12 +391,12 @@ class Gathering:
         self._wire.send(body)
 
     def pause(self) -> None:
-        """The client reads too slowly: of each key only the newest row waits for it."""
+        """The client reads too slowly: only the newest row of each key waits for it."""
         self._slow = True
 
     def resume(self) -> None:
         """The client has caught up: it gets the newest row of every key that has changed."""
-        # What waits for the flush is part of the newest row: it counts as missed, too.
+        # What waits for the flush is part of the newest row, so it counts as missed, too.
         for follower in tuple(self._missed):
             follower.followed.flush()
         self._slow = False
@@ -407,7 +413,7 @@ class Gathering:
         self._missed.clear()
 
     def _position(self) -> Position:
-        # While keys are being added their partitions claim nothing, and what is said of removed ones is written first:
-        # so the number of the change is true as soon as it is known.
+        # While keys are being added, their partitions claim nothing, and the `gone` of removed keys is
+        # written first. So the number of the change is true as soon as it is known.
         position = self.vector.position
         return replace(position, change=self.change) if self.change else position

@@ -1,8 +1,8 @@
 """The sweep: reads every followed row again, and so makes up for whatever pub/sub has lost.
 
-A quiet pass is spread over its interval; after the pub/sub link was replaced, a pass runs at once and without pauses.
-A pass that has read every followed key of a whole partition ends the doubts about the partition that were there
-before it.
+A quiet pass is spread over its interval. After the pub/sub link was replaced, a pass runs at once and without
+pauses. A pass that has read every followed key of a whole partition ends the doubts that the partition had
+before the pass.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BATCH = 200
 
 
 class Sweep:
-    """Compares what followers were sent with what the store holds, all of it once per interval in seconds."""
+    """Compares what followers were sent with what the store holds: all of it once per `interval` seconds."""
 
     def __init__(self, registry: KeyRegistry, reader: Reader, metrics: Metrics, interval: float) -> None:
         self._registry = registry
@@ -67,7 +67,7 @@ class Sweep:
             log.exception("sweep=failed view=%s partition=%d", batch[0].view.name, batch[0].partition)
             self._metrics.set_aside("row")
         if len(batch) > 1:
-            # One key that can't be read stops none of the others.
+            # A key that can't be read does not stop the others.
             for one in batch:
                 await self._read(passage, [one])
 
@@ -89,7 +89,7 @@ class Sweep:
 
 
 class Passage:
-    """One pass over followed keys, in batches of one partition of one build of a view each."""
+    """One pass over followed keys, in batches: each of one partition of one build of a view."""
 
     def __init__(self, followed: Iterable[WatchedKey], size: int = _BATCH) -> None:
         self.batches = batched(followed, size)
@@ -97,7 +97,7 @@ class Passage:
         self._notes = {progress: progress.note() for progress in self._left}
 
     def read(self, batch: list[WatchedKey], found: list[KeyRead]) -> None:
-        """Note what a read found; a partition that is being restored is not checked by it."""
+        """Note what a read found. A read does not check a partition that is being restored."""
         progress = batch[0].progress
         if all(held.whole and one.serves(held) for one, held in zip(batch, found, strict=True)):
             self._left[progress] -= 1

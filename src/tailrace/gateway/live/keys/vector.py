@@ -1,4 +1,4 @@
-"""What a connection of several keys has been sent: per partition the offset up to which it lacks nothing, of any key.
+"""What a connection of several keys was sent: per partition, the offset up to which it lacks nothing of any key.
 
 A vector claims more than a row's own position does, so each step that moves it says why nothing is missing below.
 """
@@ -27,7 +27,7 @@ class Vector:
 
     @property
     def position(self) -> Position:
-        """The claims as a position; a partition that gets new keys has none, so that a resume asks for all of it."""
+        """The claims as a position. A partition that gets new keys has none, so that a resume asks for all of it."""
         claimed = {p: o for p, o in self._claims.items() if o >= 0 and p not in self._adding}
         return Position(self._view.lineage, self._view.generation, claimed)
 
@@ -36,12 +36,12 @@ class Vector:
         self._adding.update(set(partitions))
 
     def expect_no_more(self, partitions: Iterable[int]) -> None:
-        """They are not added after all."""
+        """The keys of these partitions are not added after all."""
         for partition in set(partitions):
             self._arrived(partition)
 
     def add(self, read: Mapping[int, int], progress: Mapping[int, PartitionProgress]) -> None:
-        """The rows of keys are sent as reads up to these offsets have found them, or newer."""
+        """Rows of keys were sent, at least as new as reads up to these offsets have found them."""
         for partition, offset in read.items():
             self._claims[partition] = min(self._claims.get(partition, offset), offset)
             self._arrived(partition)
@@ -59,9 +59,9 @@ class Vector:
             del self._adding[partition]
 
     def advance(self) -> None:
-        """Everything that was heard of any key is sent: move up to it, if nothing can have been missed.
+        """Move up to what was heard, all of which is sent, if nothing can have been missed.
 
-        A read of new keys is at least as new as what was heard before it, so that what was heard counts for them, too.
+        A read of new keys is at least as new as what was heard before it, so what was heard counts for them, too.
         """
         for partition, one in self._progress.items():
             if one.heard > self._claims.get(partition, one.heard) and self._sure(one):

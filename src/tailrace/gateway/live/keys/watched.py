@@ -1,10 +1,12 @@
 """One key that clients of this gateway follow: each change is encoded once per surface and written to all of them.
 
-The steps of a change: 1 `KeyState` says whether it is news; 2 at the end of the loop's turn, `flush` encodes the
-changes of the turn, once for each surface that has a live follower; 3 and writes them to every live follower's
-connection, or hands them to the subscriptions that gather the changes of several keys.
-Every live follower that is not slow has been written every change up to the last flush; that is why ranks are
-compared once per key and not once per follower. A slow one is left out, and gets the newest row when it has caught up.
+The steps of a change: 1 `KeyState` says whether it is news; 2 at the end of the loop's turn, `flush` encodes
+the changes of the turn, once for each surface that has a live follower; 3 `flush` writes them to every live
+follower's connection, or hands them to the subscriptions that gather the changes of several keys.
+
+Every live follower that is not slow was written every change up to the last flush. That is why ranks are
+compared once per key and not once per follower. A slow follower is left out, and gets the newest row when it
+has caught up.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ class KeyGatherer(Protocol):
     """A subscription of several keys: it gathers the frames of a turn and writes them itself."""
 
     def take(self, follower: Follower, frames: bytes, count: int) -> bool:
-        """Take the frames of a key's changes since the last flush, and how many they are; False if it must not."""
+        """Take the frames of a key's changes since the last flush, `count` of them. False if they are not written."""
 
     def write(self) -> None:
-        """Write what was gathered; every key that has changed in this turn has been flushed."""
+        """Write what was gathered: every key that has changed in this turn has been flushed."""
 
 
 class Following(Protocol):
@@ -48,7 +50,7 @@ class Following(Protocol):
 
 
 class Follower:
-    """A subscription and a key that it is fed from. It is live from the snapshot on.
+    """A subscription, and one key that it follows. It is live from the snapshot on.
 
     If `gatherer` is None, changes are written straight to the wire. `seen` counts the key's changes that were
     written before its client became slow.
@@ -66,7 +68,7 @@ class Follower:
 
 
 class WatchedKey:
-    """A key of one build of a view, its state here, and its followers."""
+    """A key of one build of a view, its state, and its followers."""
 
     __slots__ = (
         "_about",
@@ -109,7 +111,7 @@ class WatchedKey:
         return (follower.wire for follower in self.followers)
 
     def serves(self, held: KeyRead) -> bool:
-        """Whether a read is of the build that is followed here: the store is handed over at a moment of its own."""
+        """Whether a read is of the build that is followed here. The store is handed over at a moment of its own."""
         return held.generation is None or held.generation == self.view.generation
 
     def receive(self, data: bytes) -> None:
@@ -122,7 +124,7 @@ class WatchedKey:
         self.progress.doubt()
 
     def offer(self, row: StoredRow) -> bool:
-        """Take in a published row; True if it was news. One of another build is not."""
+        """Take in a published row; True if it was news. A row of another build is not."""
         if row.generation != self.view.generation:
             return False
         self.progress.hear(row.offset)
@@ -136,7 +138,7 @@ class WatchedKey:
         if not self.serves(held):
             return False
         if not held.whole:
-            # The store is being restored: what was heard before may be passed over.
+            # The store is being restored: it may pass over what was heard before.
             self.progress.doubt()
         news = self.state.learn(held)
         if news:
@@ -144,7 +146,7 @@ class WatchedKey:
         return news
 
     def missing(self, entry: Fresh | After | Reset, held: KeyRead) -> StoredRow | None:
-        """What a client that comes in lacks: the row or its absence; `held` is the whole read it comes in with."""
+        """What a client that comes in lacks: the row or its absence. `held` is the whole read it comes in with."""
         state = self.state
         if not isinstance(entry, After):
             return state.row if state.present else None
@@ -160,18 +162,18 @@ class WatchedKey:
         return self.state.row or self.absence(self.state.offset)
 
     def absence(self, offset: int) -> StoredRow:
-        """That the key holds nothing at an offset."""
+        """A row that says that the key holds nothing at an offset."""
         return StoredRow(self.view.generation, 0, offset, 0, None)
 
     def encoded(self, row: StoredRow, follower: Follower) -> bytes:
-        """A row, or its absence, as a follower is sent it."""
+        """A row, or its absence, encoded for a follower."""
         frame, surface = self._frame(row), follower.wire.surface
         body = surface.bare(frame) if follower.gatherer is not None else surface.encode(frame)
         self._metrics.sent(frame.kind, 1, len(body), surface.name)
         return body
 
     def enter(self, follower: Follower) -> None:
-        """Make a follower live: from here on it is sent every change that is not flushed yet."""
+        """Make a follower live: from here on it gets every change that is not flushed yet."""
         follower.live = True
         follower.seen = self._flushed
         if follower.gatherer is not None or not follower.wire.paused:
@@ -187,7 +189,7 @@ class WatchedKey:
         self._exclude(follower)
 
     def resume(self, follower: Follower) -> None:
-        """Write a follower that has caught up the newest row, if it has missed any, and feed it again."""
+        """Include a follower that has caught up again; if it has missed any change, write it the newest row."""
         self.flush()
         missed = self._count - follower.seen
         follower.seen = self._count
