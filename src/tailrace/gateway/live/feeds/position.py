@@ -1,7 +1,7 @@
-"""Where a client of a feed comes in: what its position is worth to the history, decided without I/O.
+"""How a client of a feed comes in: what its position is worth to the history, decided without I/O.
 
-Generations do not count here. A feed that is declared anew goes on in the same changelog, and its clients must not
-get an event again, or be told that they have missed any, because a definition has changed.
+Generations do not count here. A feed that is declared anew goes on in the same changelog. A changed
+definition must not make its clients get an event again, or tell them that they have missed any.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from tailrace.store.read.feed_histories import Registration
 def feed_entry(
     text: str | None, feed: ServedFeed, partition: int, listener: Registration
 ) -> Fresh | After | Ahead | Reset:
-    """How a client that sent this position comes in, if the store is whole and answers so.
+    """How a client that sent this position comes in, if the store is whole and has answered with `listener`.
 
-    A position without offsets is from before the first record: its client has seen nothing, and is owed everything.
+    A position without offsets is from before the first record: its client has seen nothing, and is owed
+    everything.
     """
     if not text:
         return Fresh()
@@ -33,20 +34,20 @@ def feed_entry(
 
 
 def feed_ahead(ahead: Ahead, stored: int | None) -> Reset:
-    """What becomes of a client whose position the store did not reach in time."""
+    """What a client is told if the store did not reach its position in time."""
     return Reset("ahead", f"the position is at offset {ahead.offset}, the store holds the feed up to {stored} only")
 
 
 def feed_rebuilt(feed: ServedFeed) -> Reset:
-    """What a client gets if its feed has another changelog now."""
+    """What a client is told if its feed has another changelog now."""
     return Reset("rebuilt", f"the feed {feed.name} has a changelog that was made anew, or has other partitions")
 
 
 def missed(feed: ServedFeed, offset: int, start: int, stored: int | None) -> Reset:
-    """What a client gets that has seen everything up to an offset, if the history is complete only after `start`.
+    """What a client that has seen everything up to an offset is told, if the history is complete only after `start`.
 
-    If nothing at all is kept up to what the store holds, the client was not registered. Otherwise the oldest events
-    were dropped.
+    If the history has nothing up to what the store holds, the client was not registered. Otherwise the oldest
+    events were dropped.
     """
     entry = feed.entry
     told = f"the position is at offset {offset}, events are kept from {start + 1} on only: "

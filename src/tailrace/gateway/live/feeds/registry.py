@@ -1,4 +1,4 @@
-"""All clients of feeds that listen through this gateway: registered with the first connection, gone with the last."""
+"""All clients of feeds that listen through this gateway, registered from the first connection to the last."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 # How many bytes of events may wait for a client.
 LIMIT = 1 << 20
-# So many registrations are refreshed at a time.
+# How many registrations are refreshed at a time.
 _BATCH = 50
-# How long a gateway that shuts down waits until its clients are signed off; they are held for some time anyway.
+# How many seconds a gateway that shuts down waits for its clients to be signed off. Registrations expire anyway.
 _FAREWELL = 2.0
 
 
@@ -66,7 +66,7 @@ class FeedRegistry:
         return followed is not None and any(one is wire for one in followed.wires())
 
     def attach(self, follower: FeedFollower, name: str, client: bytes) -> WatchedFeed | None:
-        """Listen for a client of a feed; None if the feed is not there any more."""
+        """Listen for a client of a feed; None if the feed is no longer declared."""
         feed = self._known.feeds.get(name)
         if feed is None:
             return None
@@ -83,7 +83,7 @@ class FeedRegistry:
         return followed
 
     def detach(self, follower: FeedFollower, followed: WatchedFeed) -> None:
-        """Listen no longer for a follower; safe to call again."""
+        """Stop listening for a follower; safe to call again."""
         if follower not in followed.followers:
             return
         followed.detach(follower)
@@ -97,7 +97,7 @@ class FeedRegistry:
         self._spawn(self._leave(followed))
 
     def refresh(self) -> None:
-        """Take in the catalog: feeds that go on elsewhere are followed there, and subscriptions of removed ones end."""
+        """Take in the catalog: follow feeds that go on elsewhere there, and end subscriptions of removed feeds."""
         for followed in tuple(self._followed.values()):
             feed = self._known.feeds.get(followed.feed.name)
             if feed is None:
@@ -106,7 +106,7 @@ class FeedRegistry:
             elif not feed.continues(followed.feed):
                 followed.flush()
                 moving = tuple(followed.followers)
-                # The client is signed off here before it is registered there.
+                # The client is signed off from the old place before it is registered at the new one.
                 for one in moving:
                     one.uproot(feed_rebuilt(feed))
                 for one in moving:
@@ -148,7 +148,7 @@ class FeedRegistry:
         try:
             await followed.leave()
         except Unavailable as error:
-            # It expires by itself.
+            # The registration expires by itself.
             log.debug("feed=unavailable step=leave error=%r", str(error))
 
     async def _checked(self, followed: WatchedFeed) -> None:
@@ -159,7 +159,7 @@ class FeedRegistry:
         except Unavailable as error:
             log.debug("feed=unavailable step=check error=%r", str(error))
         except Exception:
-            # The others of its batch are checked all the same, and it is when its turn comes again.
+            # The rest of the batch is checked all the same, and this one when its turn comes again.
             log.exception("feed=failed step=check feed=%s client=%r", followed.feed.name, followed.client[:200])
             self.metrics.set_aside("feed")
 
@@ -171,7 +171,7 @@ class FeedRegistry:
         try:
             await followed.repair()
         except Unavailable as error:
-            # The next check finds it again.
+            # The next check finds the gap again.
             log.debug("feed=unavailable step=repair error=%r", str(error))
         finally:
             self._repairs.pop(followed, None)

@@ -1,8 +1,9 @@
-"""What was passed on of a client's feed: the rules by which every event is written once and in order.
+"""Which events of a client's feed were passed on: the rules that write every event once and in order.
 
-News comes from three sides in any order: published events, pages read for clients that come in or were slow, and the
-check of registrations. A published event says after which offset its client had nothing else. So each message proves by
-itself that nothing was lost before it; one that does not is dropped, and what is missing is read from the store.
+News comes from three sides in any order: published events, pages read for clients that come in or were slow,
+and the check of registrations. A published event says after which offset its client had no other. So each
+message proves by itself that nothing was lost before it. A message that does not is dropped, and what is
+missing is read from the store.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tailrace.store.read.feed_histories import Heard, Page, Registration
 
 
 class Check(Enum):
-    """What a look at the registration says of what was passed on."""
+    """What the registration says about what was passed on."""
 
     FINE = "nothing is missing"
     GAP = "an event was not heard: read it"
@@ -27,8 +28,8 @@ class Check(Enum):
 class FeedState:
     """What was passed on to live followers.
 
-    `front` is the offset up to which they have everything; None while nobody follows live. `behind` is the highest
-    offset that was heard of: if it is above the front, there is a gap.
+    `front` is the offset up to which they have everything; None while no follower is live. `behind` is the
+    highest offset that was heard of: if it is above the front, there is a gap.
     """
 
     __slots__ = ("behind", "front")
@@ -43,15 +44,15 @@ class FeedState:
         return self.front is not None and self.behind > self.front
 
     def begin(self, reached: int) -> None:
-        """The first one follows live, and has everything up to an offset."""
+        """The first follower is live, and has everything up to an offset."""
         self.front = reached
 
     def end(self) -> None:
-        """Nobody follows live any more."""
+        """No follower is live any more."""
         self.front = None
 
     def offer(self, heard: Heard) -> bool:
-        """Take in a message; True if its event is to be passed on."""
+        """Take in a message; True if its event must be passed on."""
         offset = heard.event.offset
         self.behind = max(self.behind, offset)
         if self.front is None or offset <= self.front or heard.before > self.front:
@@ -60,9 +61,9 @@ class FeedState:
         return True
 
     def learn(self, after: int, page: Page) -> Sequence[StoredRow]:
-        """Take in a page that was read after an offset; returns what is to be passed on.
+        """Take in a page that was read after an offset; returns the events to pass on.
 
-        A page that begins beyond the front says nothing of what is between.
+        A page that begins beyond the front says nothing about the events between.
         """
         if self.front is None or max(after, page.start) > self.front:
             return ()
@@ -71,9 +72,9 @@ class FeedState:
         return news
 
     def settle(self, behind: int) -> bool:
-        """Everything was read that was heard of up to `behind`; True if more was heard meanwhile.
+        """Everything that was heard of up to `behind` has been read; True if more was heard meanwhile.
 
-        What was heard of and is not there any more, the store has lost: reading again does not help.
+        If an event that was heard of is not there, the store has lost it: reading again does not help.
         """
         if self.front is None:
             return False
@@ -83,7 +84,7 @@ class FeedState:
         return False
 
     def check(self, asked: int | None, listener: Registration) -> Check:
-        """Take in the answer of a registration, asked for when the front was at `asked`."""
+        """Take in the registration, which was asked for when the front was at `asked`."""
         if self.front is None or asked is None:
             return Check.FINE
         if not listener.whole or listener.offset is None or listener.start is None or listener.last is None:

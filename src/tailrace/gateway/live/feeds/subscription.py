@@ -1,11 +1,16 @@
 """One connection that follows a client's feed: from its position on, every event once and in order.
 
-The steps: 1 the channel is joined and the client registered: from here on events are kept; 2 the client's position is
-judged once the store is whole; 3 events are read in pages and written, as fast as the client reads them; 4 `ready`;
-5 a subscription that has all that live ones have is live, and `WatchedFeed` writes to it.
-A client that reads too slowly goes back to step 3, after the last event that was written to it: the store has the rest,
-so nothing waits here but what the transport holds. Its connection ends if more waits for it than it may be owed.
-Cancelling a step leaves nothing behind but what `FeedRegistry.detach` removes.
+The steps:
+
+1. Join the channel and register the client: from here on the store keeps its events.
+2. Once the store is whole, judge the client's position.
+3. Read events in pages and write them, as fast as the client reads.
+4. Write `ready`.
+5. Once it has all that live subscriptions have, it is live, and `WatchedFeed` writes to it.
+
+A client that reads too slowly goes back to step 3, after the last event that was written to it. The store has
+the rest, so nothing waits here but what the transport holds. If too much waits in the store, its connection
+ends. Cancelling a step leaves nothing behind but what `FeedRegistry.detach` removes.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from tailrace.store.read.feed_histories import Page, Registration
 
 log = logging.getLogger(__name__)
 
-# Events of a page are joined into writes of about so many bytes.
+# The events of a page are joined into writes of about this many bytes.
 _WRITE = 32_768
 
 P = ParamSpec("P")
@@ -37,7 +42,7 @@ _Judged = tuple[Fresh | After | Reset, Registration]
 
 
 class FeedSubscription(Subscription):
-    """A wire and the feed it is fed from. `cursor` is the offset up to which it was written everything while not live.
+    """A wire, and the feed that it follows. While it is not live, it was written everything up to `cursor`.
 
     `owed` is how many bytes of events wait for it in the store.
     """
@@ -54,7 +59,7 @@ class FeedSubscription(Subscription):
         self._registry = registry
         self._position = position
         self._reset: Reset | None = None
-        # Whether `ready` is still to come, whether the client was sent anything, and whether it takes whatever is kept.
+        # Whether `ready` is due, whether the client was told anything, and whether it takes all that is kept.
         self._ready_due = True
         self._told = False
         self._from_start = False
@@ -74,7 +79,7 @@ class FeedSubscription(Subscription):
             self._run(self._join, self.followed)
 
     def pause(self) -> None:
-        """The client reads too slowly: read on from the store when it has caught up."""
+        """The client reads too slowly: once it has caught up, read on from the store."""
         followed = self.followed
         if followed is not None and followed.has(self):
             followed.exclude(self)
@@ -82,7 +87,7 @@ class FeedSubscription(Subscription):
             self._run(self._catch_up, followed)
 
     def resume(self) -> None:
-        """The client has caught up; `_catch_up` waits for that by itself."""
+        """Nothing to do: `_catch_up` waits by itself until the client has caught up."""
 
     def stop(self) -> None:
         self._stopped = True
@@ -92,7 +97,7 @@ class FeedSubscription(Subscription):
             self.followed.exclude(self)
 
     def close(self) -> None:
-        """Leave; the last one ends the registration."""
+        """Leave; the last subscription ends the registration."""
         self.stop()
         self._leave()
 
@@ -102,7 +107,7 @@ class FeedSubscription(Subscription):
             self._run(self._again, self.followed, reset)
 
     def uproot(self, reset: Reset) -> None:
-        """Leave a feed that goes on elsewhere; `start` follows.
+        """Leave a feed that goes on elsewhere; the caller calls `start`.
 
         A client that was told nothing yet is judged by its position.
         """
@@ -114,9 +119,9 @@ class FeedSubscription(Subscription):
         self._leave()
 
     def owe(self, size: int) -> None:
-        """Note that so many bytes of events wait for this client. If that is too much, its connection ends.
+        """Note that so many more bytes of events wait for this client. If that is too much, its connection ends.
 
-        It may come back with its last position.
+        The client may come back with its last position.
         """
         self.owed += size
         if self.owed > self._registry.limit and self.wire.paused and not self._stopped:
@@ -125,7 +130,7 @@ class FeedSubscription(Subscription):
             self.wire.finish(SLOW)
 
     def end_removed(self) -> None:
-        """End: the feed is not declared any more."""
+        """End, because the feed is no longer declared."""
         self.stop()
         self.end(unknown_feed(self.feed), GONE)
 
@@ -177,7 +182,7 @@ class FeedSubscription(Subscription):
             try:
                 page = await followed.page(after, count)
                 if page is None:
-                    # Not registered any more: what was missed meanwhile shows in the next page.
+                    # No longer registered: the next page shows what was missed meanwhile.
                     if not (await followed.listen()).whole:
                         await asyncio.sleep(self.timing.poll)
                     continue
@@ -207,7 +212,7 @@ class FeedSubscription(Subscription):
                 await self._repaired(followed)
 
     async def _repaired(self, followed: WatchedFeed) -> None:
-        """Bring live followers as far as this one; if the store can't, some time must pass first."""
+        """Bring live followers as far as this one. If the store can't, wait a little."""
         with suppress(Unavailable):
             await followed.repair()
         front = followed.state.front
@@ -215,7 +220,7 @@ class FeedSubscription(Subscription):
             await asyncio.sleep(self.timing.poll)
 
     def _write(self, followed: WatchedFeed, page: Page) -> bool:
-        """Write a page as far as there is room; True if all of it is written."""
+        """Write a page as far as there is room. True if all of it was written."""
         frames: list[bytes] = []
         size = 0
         for n, event in enumerate(page.events, 1):
@@ -253,7 +258,7 @@ class FeedSubscription(Subscription):
 
 
 def already_followed(feed: str, client: bytes) -> Problem:
-    """A 409: frames name the feed and the client, so those of a second subscription would be taken for the first's."""
+    """A 409: frames name the feed and the client, so two subscriptions could not be told apart."""
     return Problem(
         409,
         "already followed",

@@ -1,9 +1,12 @@
-"""One client of a feed that clients of this gateway follow: one registration and one channel for all connections.
+"""One client of a feed, as connections to this gateway follow it: one registration and one channel for all of them.
 
-The steps of an event: 1 `FeedState` says whether it comes next; 2 at the end of the loop's turn, `flush` encodes the
-events of the turn, once for each surface; 3 and writes them to every live follower's connection.
-Every live follower has been written everything up to the last flush. One that reads too slowly is live no longer:
-nothing is kept for it here. The store has it, and the follower reads on from there when there is room again.
+The steps of an event: 1 `FeedState` says whether it comes next; 2 at the end of the loop's turn, `flush`
+encodes the events of the turn, once for each surface; 3 `flush` writes them to every live follower's
+connection.
+
+Every live follower was written everything up to the last flush. A follower that reads too slowly is no longer
+live, and nothing is kept for it here. The store has its events, and it reads on from there when there is room
+again.
 """
 
 from __future__ import annotations
@@ -26,13 +29,13 @@ from tailrace.store.layout.feed_keys import FeedPlace
 from tailrace.store.layout.row import StoredRow
 from tailrace.store.read.feed_histories import PAGE, Heard, Page, Registration, heard
 
-# So many events are read first; after that, pages of about so many bytes.
+# How many events the first page has, and about how many bytes the next ones have.
 FIRST_PAGE = 50
 _PAGE_BYTES = 262_144
 
 
 class FeedSource(Protocol):
-    """Where clients are registered and events are read: `tailrace.store.read.feed_histories.FeedHistories`."""
+    """What registers clients and reads events: `tailrace.store.read.feed_histories.FeedHistories`."""
 
     async def listen(self, place: FeedPlace, client: bytes) -> Registration: ...
 
@@ -43,31 +46,31 @@ class FeedSource(Protocol):
 
 
 class FeedFollower(Protocol):
-    """A subscription of a feed. `cursor` is the offset up to which it was written everything while it is not live."""
+    """A subscription of a feed. While it is not live, it was written everything up to `cursor`."""
 
     wire: Wire
     cursor: int
 
     def owe(self, size: int) -> None:
-        """Note that so many bytes of events wait for it in the store."""
+        """Note that so many more bytes of events wait for it in the store."""
 
     def restart(self, reset: Reset) -> None:
         """Tell the client that what it holds can't be continued, and send it what is kept."""
 
     def uproot(self, reset: Reset) -> None:
-        """Leave a feed that goes on elsewhere; `start` follows."""
+        """Leave a feed that goes on elsewhere; the caller calls `start`."""
 
     def start(self) -> None: ...
 
     def end_removed(self) -> None:
-        """End: the feed is not declared any more."""
+        """End, because the feed is no longer declared."""
 
 
 class WatchedFeed:
-    """A client of a feed, what was passed on of it, and its followers.
+    """A client of a feed, what was passed on to it, and its followers.
 
-    `wake` asks for `repair`. `order` is held by whoever registers the client or ends its registration: one that comes
-    back at once must not be undone by its own leave.
+    `wake` asks for `repair`. `order` is a lock around registering the client and ending its registration: if
+    a client comes back at once, its earlier leave must not undo that.
     """
 
     def __init__(
@@ -85,9 +88,9 @@ class WatchedFeed:
         self.channel = channel
         self.state = FeedState()
         self.followers: set[FeedFollower] = set()
-        # Those of them that are not live.
+        # The followers that are not live.
         self._late: set[FeedFollower] = set()
-        # The offset up to which live followers were written everything.
+        # Live followers were written everything up to this offset.
         self.flushed = -1
         self._source = source
         self._order = order
@@ -101,7 +104,7 @@ class WatchedFeed:
         self.declare(feed)
 
     def declare(self, feed: ServedFeed) -> None:
-        """Go on with a feed that is declared so."""
+        """Go on with another declaration of the feed."""
         self.feed = feed
         self.place = feed.place(self.client)
         self._about = About({"feed": feed.name, "client": self.client.decode()})
@@ -110,7 +113,7 @@ class WatchedFeed:
         return (follower.wire for follower in self.followers)
 
     def attach(self, follower: FeedFollower) -> None:
-        """Take a follower in; `enter` makes it live."""
+        """Add a follower; `enter` makes it live."""
         self.followers.add(follower)
         self._late.add(follower)
 
@@ -125,7 +128,7 @@ class WatchedFeed:
             self._tick.heard(message.event.timestamp)
 
     def missed(self) -> None:
-        """A message could not be read: the next one, or the next check, finds what is missing."""
+        """Nothing to do: the next message, or the next check, finds what is missing."""
 
     def offer(self, message: Heard) -> bool:
         """Take in a published event; True if it was passed on."""
@@ -140,9 +143,9 @@ class WatchedFeed:
         return news
 
     def enter(self, follower: FeedFollower, after: int, page: Page) -> bool:
-        """Make a follower live that was written a page, read after an offset, and so has all that the page reaches.
+        """Make a follower live after it was written a page that was read after an offset.
 
-        False if it must read on: others are further, or must be brought as far first, see `repair`.
+        False if it must read on: others are further, or `repair` must first bring them as far.
         """
         state = self.state
         if state.front is None:
@@ -178,7 +181,6 @@ class WatchedFeed:
             self._owe(events)
 
     def frame(self, event: StoredRow) -> Frame:
-        """An event as clients are sent it."""
         position = place(self.feed.lineage, event.generation, self.place.partition, event.offset)
         return Frame(self._about, None, event.value or b"null", position, "event")
 
@@ -198,18 +200,18 @@ class WatchedFeed:
             await self._source.leave(self.place, self.client)
 
     async def page(self, after: int, count: int) -> Page | None:
-        """The next events after an offset, as the source gives them."""
+        """The next events after an offset; None if the client must register first."""
         return await self._source.events(self.place, self.client, after, count)
 
     async def repair(self) -> None:
-        """Read what live followers have not heard, and pass it on; raises Unavailable."""
+        """Read what live followers lack, and pass it on; raises Unavailable."""
         async with self._repairing:
             count = FIRST_PAGE
             while (front := self.state.front) is not None:
                 behind = self.state.behind
                 page = await self.page(front, count)
                 if page is None or self.state.front is None:
-                    # Not registered any more: the next check registers it, and sees what was missed.
+                    # No longer registered: the next check registers the client, and sees what was missed.
                     return
                 if page.start > self.state.front:
                     self.restart(missed(self.feed, self.state.front, page.start, None))
@@ -226,7 +228,7 @@ class WatchedFeed:
     async def check(self, patience: float) -> None:
         """Refresh the registration, and see whether anything was missed; raises Unavailable.
 
-        A whole store that has not reached what was passed on has lost it; it gets some patience, in seconds.
+        If a whole store has not reached what was passed on after `patience` seconds, it has lost that.
         """
         asked = self.state.front
         listener = await self.listen()
@@ -257,7 +259,7 @@ class WatchedFeed:
             self._waiting.extend(news)
 
     def _owe(self, events: Sequence[StoredRow]) -> None:
-        """Events have come that wait in the store for followers that are not live."""
+        """Tell followers that are not live how many bytes of new events wait for them in the store."""
         if self._late:
             size = sum(len(event.value or b"") for event in events)
             for late in tuple(self._late):
@@ -265,6 +267,6 @@ class WatchedFeed:
 
 
 def page_size(events: Sequence[StoredRow]) -> int:
-    """How many events the next page is to have, after these."""
+    """How many events to ask for in the next page, after these."""
     mean = sum(len(event.value or b"") for event in events) // len(events) + 100
     return max(1, min(PAGE, _PAGE_BYTES // mean))
