@@ -22,7 +22,7 @@ _WHY = {
 def query_entry(text: str | None, view: ServedView) -> Fresh | Since | Later | Reset:
     """How a client that sent this position comes in.
 
-    A partition that the position does not name held nothing then: everything of it is newer.
+    A partition that the position does not name held nothing at that time: everything in it is newer.
     """
     if not text:
         return Fresh()
@@ -38,5 +38,5 @@ def query_entry(text: str | None, view: ServedView) -> Fresh | Since | Later | R
 
 
 def refused(reset: matches.NotResumable) -> Reset:
-    """What a client is told whose position the store can't honour."""
+    """What a client is told if the store can't honour its position."""
     return Reset("query", _WHY.get(reset.reason, reset.reason))

@@ -1,7 +1,7 @@
 """What has changed lately in a query: the newest update of each key, for clients that are behind.
 
-It is kept once for all of them, in the order of the changes; each client only remembers which was its last. So many
-slow clients cost no more than one.
+It is kept once for all of them, in the order of the changes, and each client only remembers its last update.
+So many slow clients cost no more than one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Update(Frame):
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes, as they are on the wire and in memory."""
+        """About how many bytes it takes, on the wire and in memory together."""
         return 2 * (len(self.value or b"") + len(self.key)) + 400
 
 
 class Recent:
-    """Updates since a number, conflated per key, of at most `most` bytes; the oldest ones are forgotten first."""
+    """Updates since a number, conflated per key, at most `most` bytes of them. The oldest ones are forgotten first."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -40,7 +40,7 @@ class Recent:
         return len(self._updates)
 
     def put(self, update: Update) -> None:
-        """Note an update; it takes the place of an earlier one of its key."""
+        """Note an update; it replaces an earlier one of its key."""
         before = self._updates.pop(update.key, None)
         if before is not None:
             self.bytes -= before.size
@@ -52,7 +52,7 @@ class Recent:
             self.bytes -= self._updates.pop(oldest).size
 
     def knows(self, seq: int) -> bool:
-        """Whether everything since an update is here."""
+        """Whether every update since this one is here."""
         return seq >= self._floor
 
     def has(self, key: bytes, seq: int) -> bool:
@@ -67,7 +67,7 @@ class Recent:
         return found
 
     def clear(self, seq: int) -> None:
-        """Forget everything up to an update: nobody is behind, or all must read."""
+        """Forget everything up to an update: no client is behind, or all that are must read."""
         self._updates.clear()
         self.bytes, self._floor = 0, seq
 

@@ -1,8 +1,8 @@
 """All queries that are followed here, and the streams that have them evaluated.
 
-A query is followed from its first client on: its channels are joined, and one stream is opened for it, which is
-refreshed while it has clients here. It is kept for a while after the last one, so that a client that comes back finds
-it complete. If the gateway dies, the stream expires.
+With its first client, the gateway joins a query's channels and opens one stream for it, which it refreshes
+while the query has clients here. It keeps the query for a while after the last client, so that one that comes
+back finds it complete. If the gateway dies, the stream expires.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tailrace.store.read.reader import Reader
 
 log = logging.getLogger(__name__)
 
-# What the id of a gateway's own stream begins with: no client is served one.
+# What the id of a gateway's own stream begins with. No client can follow one.
 OWN = "q-"
 # What all queries together may hold: members' offsets, and bytes of updates for clients that are behind.
 _MOST_HELD_BY_ALL = 1_000_000
@@ -94,7 +94,7 @@ class QueryRegistry:
         return len(self._held)
 
     async def open(self, view: ServedView, text: str, predicate: Predicate) -> WatchedQuery:
-        """The followed query of a text; raises a Problem if materializers can't be asked to evaluate it."""
+        """The watched query of a text. Raises a Problem if materializers can't be asked to evaluate it."""
         name = (view.name, view.lineage, view.generation, predicate.digest)
         held = self._held.get(name)
         if held is None:
@@ -108,7 +108,7 @@ class QueryRegistry:
         return held.followed
 
     async def enlist(self, follower: QueryFollower, name: str, text: str) -> WatchedQuery:
-        """Have a client follow a query of a view, which may have been built anew since the client has asked for it."""
+        """Have a client follow a query of a view, which may have been rebuilt since the client asked."""
         view = self._known.views.get(name)
         if view is None:
             raise unknown_view(name)
@@ -119,7 +119,7 @@ class QueryRegistry:
         return followed
 
     def leave(self, follower: QueryFollower, followed: WatchedQuery) -> None:
-        """A client follows a query no longer."""
+        """Note that a client no longer follows a query."""
         if follower in followed.followers:
             followed.leave(follower)
             self.metrics.followers.dec()
@@ -128,7 +128,7 @@ class QueryRegistry:
                 held.used = time.monotonic()
 
     async def reached(self, followed: WatchedQuery, partition: int, number: int) -> None:
-        """Wait until every message up to a number was taken in; one that does not come is read."""
+        """Wait until every message up to a number was taken in. If one does not come in time, read."""
         course = followed.courses[partition]
         while course.number < number:
             try:
@@ -147,7 +147,8 @@ class QueryRegistry:
     def rebuild(self, views: set[str]) -> None:
         """Start the clients of rebuilt views again, with a `reset`.
 
-        A client that has not begun to come in was told nothing of the build before, and is judged by its own position.
+        A client that has not begun to come in was told nothing of the build before, and is judged by its own
+        position.
         """
         for name, held in tuple(self._held.items()):
             if name[0] not in views:
@@ -162,7 +163,7 @@ class QueryRegistry:
             self._commands.later(held.stream, None)
 
     async def run(self) -> None:
-        """Refresh streams, end those that nobody uses, and read what pub/sub has lost, until cancelled."""
+        """Refresh streams, end those without clients, and read what pub/sub has lost, until cancelled."""
         checked = time.monotonic()
         while True:
             await asyncio.sleep(min(1.0, self.timing.sweep, self.timing.query_lease / 6))
@@ -200,7 +201,7 @@ class QueryRegistry:
         return _Open(followed, parts, opening, stream)
 
     def _end(self, name: _Name, held: _Open) -> None:
-        """Follow a query no longer; the caller writes that its stream has ended."""
+        """Stop following a query; the caller writes that its stream has ended."""
         if self._held.get(name) is not held:
             return
         del self._held[name]
@@ -249,7 +250,7 @@ async def find_lost(parts: Sequence[QueryPartition], matches: Matches, late: flo
         if head is None or not part.course.live:
             continue
         if head.number < number:
-            # The store was rolled back, and numbers what comes as it did before.
+            # The store was rolled back, and gives the same numbers again.
             part.read()
         elif head.number > part.course.number:
             behind.append((part, head.number))
@@ -263,7 +264,7 @@ async def find_lost(parts: Sequence[QueryPartition], matches: Matches, late: flo
 def bound(
     followed: Sequence[WatchedQuery], most_held: int = _MOST_HELD_BY_ALL, most_recent: int = _MOST_RECENT_OF_ALL
 ) -> None:
-    """Let the largest queries forget what all of them together hold too much of."""
+    """If all queries together hold too much, let the largest ones forget."""
     members = sum(one.held_count() for one in followed)
     for one in sorted(followed, key=WatchedQuery.held_count, reverse=True):
         if members <= most_held:

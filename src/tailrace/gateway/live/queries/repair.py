@@ -1,9 +1,9 @@
-"""One partition of a followed query: its messages, and reads of the store if messages do not say all.
+"""One partition of a watched query: its messages, and reads of the store if messages do not say all.
 
-It reads at first, and whenever something was missed. What has changed since the position is told to the clients as any
-update is. If the store does not know that, all members are read and compared with those that clients were told of; if
-these were too many to be kept, all clients get `reset`. One read at a time per partition; messages that come meanwhile
-wait, and are judged after it.
+It reads at first, and whenever something was missed. Clients are told what has changed since the position, as
+they are told any update. If the store no longer knows that, all members are read and compared with those that
+clients were told of. If those were too many to keep, all clients get `reset`. There is one read at a time per
+partition. Messages that come meanwhile wait, and are judged after it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tailrace.store.read.matches import Matches, Members, NotReady
 log = logging.getLogger(__name__)
 
 PAGE = 500
-# Messages that wait for a read; if more come, it is made again.
+# How many messages may wait for a read; if more come, it is made again.
 _MOST_EARLY = 20_000
 
 
 class QueryPartition:
-    """Takes the messages of one partition, and reads if it must."""
+    """Takes the messages of one partition, and reads the store if it must."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class QueryPartition:
         self.deliver(unpack_message(data))
 
     def missed(self) -> None:
-        """A message could not be read: that is a gap."""
+        """Read, because a message that can't be read is a gap."""
         self.read()
 
     def deliver(self, message: Message) -> None:
@@ -79,7 +79,7 @@ class QueryPartition:
             self._early.append(message)
 
     def read(self) -> None:
-        """Something may have been missed: read what has changed. A read that is under way is made again."""
+        """Read what has changed, because something may have been missed. A read under way is made again."""
         self.course.live = False
         if self._task is None:
             self._task = asyncio.create_task(self._run())
@@ -94,7 +94,7 @@ class QueryPartition:
     async def _run(self) -> None:
         try:
             while True:
-                # Before the read: what is published from here on is heard.
+                # Before the read, so that everything published from here on is heard.
                 await self._joined()
                 self._again.clear()
                 self._early.clear()
@@ -114,7 +114,7 @@ class QueryPartition:
 
     def _replayed(self) -> bool:
         if self._again.is_set() or len(self._early) >= _MOST_EARLY:
-            # `ready` that came while the read was made says that it may be of before.
+            # A `ready` came during the read, which may be from before it.
             self.course.live = False
             return False
         early, self._early = self._early, []
@@ -146,7 +146,7 @@ class QueryPartition:
         if isinstance(found, Members):
             return await self._learn(found, found)
         if isinstance(found, NotReady) or found.reason == "generation":
-            # Another build is served: the catalog will say so, and then all of this is begun again.
+            # Another build is served: the catalog will say so, and then everything begins again.
             return False
         first = await self._page_after(None)
         if first is None or self._is_behind(first):
@@ -157,9 +157,9 @@ class QueryPartition:
         return False
 
     def _is_behind(self, page: Members) -> bool:
-        """Whether a store has not come as far as clients were told: it was rolled back, and is about to be restored.
+        """Whether the store is behind what clients were told: it was rolled back, and is about to be restored.
 
-        After a while it is believed: the changelog has lost what they saw.
+        After a while the store is believed: the changelog has lost what they saw.
         """
         clock = asyncio.get_running_loop().time
         if self.course.offset is None or page.offset >= self.course.offset:
@@ -190,7 +190,7 @@ class QueryPartition:
         return True
 
     async def _learn(self, first: Members, page: Members) -> bool:
-        """Tell what has changed since the position."""
+        """Tell clients what has changed since the position."""
         known: dict[bytes, int] = {}
         for key, offset in first.left.items():
             if key not in first.rows:
@@ -211,7 +211,7 @@ class QueryPartition:
         return True
 
     async def _compare(self, first: Members) -> bool:
-        """Tell the difference between all members and those that clients were told of."""
+        """Tell clients the difference between all members and those that they were told of."""
         known: dict[bytes, int] = {}
         page = first
         while True:
@@ -248,7 +248,7 @@ class QueryPartition:
         self._metrics.repaired.inc()
 
     def _reset(self, reset: matches.NotResumable) -> None:
-        """Too many members to compare: everything is read anew, by every client."""
+        """Have every client read everything anew: there are too many members to compare."""
         told: Reset = refused(reset)
         self.course.forget()
         for follower in tuple(self.followed.followers):

@@ -1,10 +1,12 @@
 """How far one partition of a query was followed here, decided without I/O.
 
-Messages of a query are numbered per partition. One with the next number is applied; one that leaves a gap, or comes
-from a store that does not know of the position here, says that something was missed, and then the store is read.
+Messages of a query are numbered per partition. A message with the next number is applied. A message that
+leaves a gap, or comes from a store that does not know the position here, says that something was missed. Then
+the store is read.
 
-A read may take several pages, each of its own moment. The course then goes on from the number of the first page, and
-`known` says up to which number a page has told everything about a key: an older message about it would go back.
+A read may take several pages, each of its own moment. The progress then goes on from the number of the first
+page, and `known` says up to which number a page has told everything about a key: an older message about it
+would go back.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from tailrace.store.layout.message import READY, Message
 
 
 class Verdict(Enum):
-    """What a message is: the next one; one that was known; or the sign that something was missed."""
+    """What a message is: the next one, a known one, or a sign that something was missed."""
 
     NEXT = "next"
     OLD = "old"
@@ -26,9 +28,10 @@ class Verdict(Enum):
 class QueryProgress:
     """Position and number of one partition.
 
-    `live` says that every message since the last read was taken in. `offset` is None before the first read. `held` has
-    the offset of each member's row, as far as clients were told; None where there are too many to keep. `leaps` counts
-    how often it went on from a comparison: what was read before one, and not told yet, is not to be told any more.
+    `live` says that every message since the last read was taken in. `offset` is None before the first read.
+    `held` has the offset of each member's row, as far as clients were told; None if there are too many to
+    keep. `leaps` counts how often it went on from a comparison. What was read before one, and not told yet,
+    must not be told after it.
     """
 
     __slots__ = ("_known", "_until", "generation", "held", "leaps", "live", "number", "offset")
@@ -44,7 +47,7 @@ class QueryProgress:
         self._until = -1
 
     def judge(self, message: Message) -> Verdict:
-        """What a message is; `ready` may repeat a number, where the store was rolled back."""
+        """What a message is. If the store was rolled back, a `ready` may repeat a number."""
         event = message.event
         if not self.live or self.offset is None or event.generation != self.generation:
             return Verdict.MISSED
@@ -56,7 +59,7 @@ class QueryProgress:
         return Verdict.NEXT if message.number == self.number + 1 else Verdict.MISSED
 
     def advance(self, message: Message) -> bool:
-        """Take in the next message; True where it says something that no read has told."""
+        """Take in the next message; True if it says something that no read has told."""
         event = message.event
         self.number = message.number
         if message.settled:
@@ -73,7 +76,7 @@ class QueryProgress:
         self.live = True
 
     def forget(self) -> None:
-        """Nothing is known any more of what clients were told."""
+        """Forget what clients were told."""
         self.leaps += 1
         self.live, self.offset, self.number = False, None, -1
         self.held, self._known, self._until = {}, {}, -1

@@ -1,11 +1,14 @@
 """A query, or a whole view, that one client follows.
 
-How it comes in, without a gap: 1 the query is followed here and complete: every partition was read once, and each
-message since then was taken in; 2 from now on updates are kept for the client; 3 its position is judged, and every
-partition is read, in pages, each written as the client takes it; 4 what has changed meanwhile is written, then `ready`:
-the client is live.
-A page is written once every message before it has been taken in; a key that has changed since step 2 is left out of it,
-because its newest update comes in step 4. So no key goes back.
+How a client comes in without a gap:
+
+1. Wait until the query is complete here: every partition was read once, and each message since then was taken in.
+2. From now on, keep updates for the client.
+3. Judge its position, and read every partition in pages. Write each page as the client takes it.
+4. Write what has changed meanwhile, then `ready`: the client is live.
+
+A page is written once every message before it has been taken in. A key that has changed since step 2 is left
+out of the page, because its newest update comes in step 4. So no key goes back.
 """
 
 from __future__ import annotations
@@ -31,11 +34,11 @@ _Judged = Fresh | Reset | dict[int, Members]
 
 
 class QuerySubscription(Subscription):
-    """A wire and the query it is fed from; `text` has what its client may see of it. It is live from `ready` on.
+    """A wire, and the query that it follows: `text`, with what its client may see. It is live from `ready` on.
 
-    `query` is what frames name it by. `position` is what its client came with, `reset` what it is to be told when it
-    comes in. `begun` says that it may have been written something since.
-    While it is behind, `seen` is the last update that it was written, and `offsets` the position it has by that.
+    `query` is its name in frames. `position` is what its client came with. `reset` is what the client must be
+    told when it comes in. `begun` says that it may have been written something since. While it is behind,
+    `seen` is the last update that it was written, and `offsets` the position that this update reaches.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class QuerySubscription(Subscription):
         self.start()
 
     def pause(self) -> None:
-        """The client reads too slowly: what changes is kept for it, the newest of each key."""
+        """The client reads too slowly: the newest change of each key is kept for it."""
         if self.live and self.followed is not None:
             self.followed.pause(self)
 
@@ -81,7 +84,7 @@ class QuerySubscription(Subscription):
         followed = self.followed
         if not self.live or followed is None or followed.resume(self):
             return
-        # More has changed than is kept: it goes on from its position as one that comes back does.
+        # More has changed than is kept: the client goes on from its position, as if it came back.
         position = Position(followed.view.lineage, followed.view.generation, self.offsets)
         self._leave()
         self.position = str(position)
@@ -108,7 +111,7 @@ class QuerySubscription(Subscription):
             self._registry.leave(self, followed)
 
     async def _join(self, *, ready: bool = True) -> None:
-        """Come in; raises a Problem if that can't be. Without `ready` it was live before."""
+        """Come in; raises a Problem if that is impossible. Without `ready` the client was live before."""
         followed = await self._registry.enlist(self, self.view, self.text)
         self.followed = followed
         view, surface = followed.view, self.wire.surface
@@ -140,7 +143,7 @@ class QuerySubscription(Subscription):
                 await self._writable()
                 if self.wire.closed.done() or followed.enter(self, partial(self._ready, view) if ready else None):
                     return
-                # So much has changed meanwhile that it is not kept: what is newer than the begin is read, too.
+                # More has changed meanwhile than is kept: read what is newer than the begin, too.
                 self.position = str(Position(view.lineage, view.generation, self.offsets))
 
     def _ready(self, view: ServedView, offsets: Mapping[int, int]) -> bytes:
@@ -150,7 +153,7 @@ class QuerySubscription(Subscription):
         return frame
 
     async def _judged(self, followed: WatchedQuery) -> _Judged | Behind[_Judged]:
-        """What the position is worth: the first page of each partition, if it can be honoured."""
+        """What the position is worth: the first page of each partition, if the store can honour it."""
         entry = query_entry(self.position, followed.view)
         if isinstance(entry, Later):
             return Behind(None, too_far_ahead(entry, followed.view, -1))
@@ -189,9 +192,9 @@ class QuerySubscription(Subscription):
         return found
 
     async def _send_members(self, followed: WatchedQuery, partition: int, first: Members | None, leaps: int) -> bool:
-        """Write the members of a partition, from a first page that was read after so many leaps, or all of them.
+        """Write the members of a partition: from a first page that was read after so many leaps, or all of them.
 
-        False if that first page is not to be told any more: then the position is to be judged again.
+        False if a leap has outdated that first page: then the position must be judged again.
         """
         course, after, page = followed.courses[partition], None, first
         while True:
@@ -230,7 +233,7 @@ class QuerySubscription(Subscription):
             await asyncio.sleep(self.timing.poll)
 
     async def _complete(self, followed: WatchedQuery) -> None:
-        """Wait until the query is complete here; the client hears how far a restore has come."""
+        """Wait until the query is complete here. The client is told how far a restore has come."""
         while not followed.complete:
             try:
                 async with asyncio.timeout(self.timing.poll):
@@ -260,6 +263,6 @@ class QuerySubscription(Subscription):
 
 
 def _fits(followed: WatchedQuery, partition: int, page: Members) -> bool:
-    """Whether a page is of the build that is followed, and of a store that has come as far as other clients have."""
+    """Whether a page is of the build that is followed, from a store that has come as far as other clients."""
     reached = followed.courses[partition].offset
     return page.generation == followed.view.generation and (reached is None or page.offset >= reached)

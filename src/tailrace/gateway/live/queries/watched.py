@@ -1,8 +1,8 @@
 """One query of one build of a view that clients of this gateway follow: each change is encoded once for all of them.
 
-The position, a vector over partitions, is the query's and the same for all clients that are live: each has been written
-every update up to the last flush. One that is behind, because it reads slowly or is still coming in, is written what is
-`recent` since its last update when it has caught up.
+The position, a vector over partitions, belongs to the query and is the same for all live clients: each was
+written every update up to the last flush. A client is behind if it reads slowly or is still coming in. When
+it has caught up, it is written what is `recent` since its last update.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from tailrace.gateway.metrics import Metrics
 from tailrace.queries import Predicate
 from tailrace.store.layout.message import Message
 
-# Members whose offsets are kept per query, so that what was missed can be told without a reset.
+# How many members' offsets are kept per query, so that clients can be told what was missed without a reset.
 MOST_HELD = 100_000
-# Updates of a query that wait for clients that are behind, in bytes.
+# How many bytes of a query's updates are kept for clients that are behind.
 MOST_RECENT = 32 * 1024 * 1024
 
 
 class QueryFollower(Protocol):
     """A subscription of a query. It is live from `ready` on; `begun` says that it may have been written something.
 
-    While it is behind, `seen` is the last update that it was written, and `offsets` the position it has by that.
+    While it is behind, `seen` is the last update that it was written, and `offsets` the position that this
+    reaches.
     """
 
     wire: Wire
@@ -93,7 +94,7 @@ class WatchedQuery:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """The position of all live clients, once what has come is flushed."""
+        """The position of all live clients after the next flush."""
         found = ((number, course.offset) for number, course in enumerate(self.courses))
         return {number: offset for number, offset in found if offset is not None and offset >= 0}
 
@@ -114,7 +115,7 @@ class WatchedQuery:
         return True
 
     def tell(self, partition: int, key: bytes, value: bytes | None, offset: int, *, settled: bool = False) -> None:
-        """Tell all clients what a key is from now on: its row, or None if it has left."""
+        """Tell all clients what a key has from now on: its row, or None if it has left the query."""
         course = self.courses[partition]
         if course.held is not None:
             if value is None:
@@ -129,7 +130,7 @@ class WatchedQuery:
         self._updates.append(Update(self.about, self._seq, key, value, position))
 
     def drop_held(self) -> None:
-        """There are too many members to remember: what is missed from now on may need a reset."""
+        """Forget the members, because there are too many: what is missed from now on may need a reset."""
         for course in self.courses:
             course.held = None
 
@@ -142,7 +143,7 @@ class WatchedQuery:
         return sum(len(course.held or ()) for course in self.courses)
 
     def forget_recent(self) -> None:
-        """Keep nothing for clients that are behind: they read from the store what they have missed."""
+        """Keep nothing for clients that are behind: they read what they have missed from the store."""
         self.flush()
         self.recent.clear(self._flushed)
 
@@ -166,14 +167,14 @@ class WatchedQuery:
                 waiter.set_result(None)
 
     def begin(self, follower: QueryFollower) -> None:
-        """Note what changes from now on for a client that comes in; it is told when it enters."""
+        """From now on, keep updates for a client that comes in. It is written them when it enters."""
         self.flush()
         self._lag(follower)
 
     def enter(self, follower: QueryFollower, ready: Callable[[Mapping[int, int]], bytes] | None) -> bool:
-        """Write what has changed since the client began, and `ready`, if it is due; it is live from now on.
+        """Write what has changed since the client began, and `ready` if it is due. It is live from now on.
 
-        False if too much has changed since: then it must read what is newer than `follower.offsets`.
+        False if too much has changed: then the client must read what is newer than `follower.offsets`.
         """
         self.flush()
         if not self.recent.knows(follower.seen):
@@ -189,7 +190,7 @@ class WatchedQuery:
             self._lag(follower)
 
     def resume(self, follower: QueryFollower) -> bool:
-        """Write a client what it has missed, and feed it again; False as for `enter`."""
+        """Write a client what it has missed, and include it again. False as for `enter`."""
         self.flush()
         if not self.recent.knows(follower.seen):
             return False
@@ -205,14 +206,14 @@ class WatchedQuery:
         self._keep_up(follower)
 
     async def settled(self, until: Callable[[], bool]) -> None:
-        """Wait until a condition holds; it is looked at whenever something was taken in."""
+        """Wait until a condition holds; it is checked after every flush."""
         while not until():
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
 
     def learned(self) -> None:
-        """Something was taken in: flush at the end of this turn."""
+        """Flush at the end of this turn, because something was taken in."""
         self._tick.mark(self)
 
     def _lag(self, follower: QueryFollower) -> None:
