@@ -1,1 +1,1 @@
-"""Streams: what a client follows, kept by the gateways and changed while it is live."""
+"""Streams: what a client follows, kept by the gateways, and changed while the client follows it."""

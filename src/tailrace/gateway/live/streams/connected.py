@@ -1,4 +1,4 @@
-"""Streams that have a connection here: told when they are changed, and kept while they are used."""
+"""Streams that have a connection here: their connections are told of changes, and they are kept while used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StreamFollower(Protocol):
     stream: Stream
 
     def take(self, stream: Stream | None) -> None:
-        """Take what the stream is now; None if it has ended."""
+        """Take the stream as it is now; None if it has ended."""
 
 
 class _Connected:
@@ -34,7 +34,7 @@ class _Connected:
         self.channel = channel
         self.subscriptions: set[StreamFollower] = set()
         self.refreshed = 0.0
-        # What was changed before the channel was joined is read.
+        # The first read makes up for changes from before the channel was joined.
         self.asked = True
         self.bell = Bell(self.ask)
         self._work = work
@@ -87,7 +87,7 @@ class ConnectedStreams:
         self._work.set()
 
     async def run(self) -> None:
-        """Read streams that were changed, refresh those that are used, and end those that are not, until cancelled."""
+        """Read changed streams, refresh those in use, and end those that are not, until cancelled."""
         swept = time.monotonic()
         while True:
             try:

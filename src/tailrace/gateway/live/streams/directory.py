@@ -1,8 +1,8 @@
 """Streams of clients: any gateway serves any step of any of them.
 
-Each step is written to the commands topic, which survives the loss of Redis, and then to Redis, which every gateway
-reads. A stream that Redis does not have is looked for on the topic, by one gateway at a time, and then all that were
-lost are written back. One whose time has passed gets the record that ends it from a gateway that has used it.
+Each step is written to the commands topic, which survives the loss of Redis, and then to Redis, which every
+gateway reads. If Redis lacks a stream, one gateway at a time searches the topic, and writes all lost streams
+back. If the time of a stream has passed, a gateway that has used it writes the record that ends it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tailrace.store.read.streams import Kept, Streams
 
 # What the id of a client's stream begins with.
 CLIENTS = "s-"
-# How long a search for lost streams may take, and how long after one the next may be, in ms.
+# How long a search for lost streams may take, and how long to wait before the next one, in ms.
 _SEARCH, _REST = 30_000, 5_000
 _ATTEMPTS = 20
 _RETRY = 5.0
@@ -42,9 +42,9 @@ class CommandsTopic(Protocol):
 
 
 class StreamDirectory:
-    """Reads and changes streams; raises a Problem, or Unavailable if Redis is away.
+    """Reads and changes streams. Raises a Problem, or Unavailable if Redis is away.
 
-    `topic` opens a reader of the commands topic; None if the gateway knows no Kafka. `look`: see `Timing`.
+    `topic` opens a reader of the commands topic; None if the gateway has no Kafka. `look`: see `Timing`.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class StreamDirectory:
         self._commands = commands
         self._topic = topic
         self._looks: list[tuple[float, str]] = []
-        # When the time of each will have passed, if nobody uses it.
+        # When the time of each stream will have passed, if no client uses it.
         self._watched: dict[str, float] = {}
 
     async def open(
         self, view: str, keys: tuple[str, ...] | None, where: str | None, ttl: int, user: str, cost: int = 0
     ) -> Stream:
-        """A new stream of a user; `cost` is that of its query, which is computed from now on."""
+        """Open a stream of a user. `cost` is that of its query, which is computed from now on."""
         id = CLIENTS + secrets.token_urlsafe(18)
         stream = Stream(id, view, keys, where, begun=False, expires=_expires(ttl), ttl=ttl)
         opened = Command("open", stream)
@@ -79,7 +79,7 @@ class StreamDirectory:
         return stream
 
     async def get(self, id: str, *, keep: bool = False) -> Stream:
-        """A stream; used, and so kept for its time from now on, if `keep`."""
+        """A stream. With `keep`, this counts as a use: it is kept for its time from now on."""
         kept = await self._found(id)
         stream = _decoded(id, kept)
         if keep:
@@ -89,9 +89,9 @@ class StreamDirectory:
         return replace(stream, expires=int(time.time() * 1000) + kept.left)
 
     async def change(self, id: str, command: str, change: Callable[[Stream], Stream], user: str) -> Stream:
-        """Do something to a stream for a user; `change` may raise a Problem, and may be called again.
+        """Change a stream for a user. `change` may raise a Problem, and may be called again.
 
-        What changes nothing is not written: the stream is kept for its time, as by any use.
+        If it changes nothing, nothing is written. The stream is kept for its time, as by any use.
         """
         for _ in range(_ATTEMPTS):
             kept = await self._found(id)
@@ -113,13 +113,13 @@ class StreamDirectory:
             await self._commands.end(id)
             if await self.store.put(id, kept.revision, None, _decoded(id, kept).ttl * 1000):
                 self._budgets.ended(id)
-                # Once more, behind a refresh that another gateway has written since and that was looked at too early.
+                # Once more: another gateway may have written a refresh behind the end, and checked for it too early.
                 self._commands.later(id, None)
                 return
         raise unavailable("busy stream", "Ask again: others were changing the stream at the same time.", stream=id)
 
     async def refresh(self, stream: Stream, *, command: bool = True) -> Stream | None:
-        """Keep a stream that has a connection here, also one that Redis has lost; None if it has ended."""
+        """Keep a stream that has a connection here, even if Redis has lost it; None if it has ended."""
         kept = await self.store.get(stream.id, keep=stream.ttl * 1000)
         if kept is None:
             stream = replace(stream, expires=_expires(stream.ttl))
@@ -141,7 +141,7 @@ class StreamDirectory:
         return kept is not None and kept.text is None
 
     async def tend(self) -> None:
-        """Write the end of streams whose time has passed, and count those no longer that have ended."""
+        """Write the end of streams whose time has passed, and stop counting streams that have ended."""
         now = time.monotonic()
         while self._looks and self._looks[0][0] <= now:
             _, id = heapq.heappop(self._looks)
@@ -155,7 +155,7 @@ class StreamDirectory:
                 self._watch(id, kept.left / 1000)
                 continue
             if kept is None and end > now:
-                # Redis may have lost it.
+                # Redis may have lost the stream.
                 self._watch(id, end - now)
                 continue
             self._budgets.ended(id)
@@ -181,7 +181,7 @@ class StreamDirectory:
         return kept
 
     async def _search(self) -> None:
-        """Write back what Redis has lost, or wait for the gateway that does."""
+        """Write back what Redis has lost, or wait for the gateway that does so."""
         if self._topic is None:
             return
         if not await self.store.search(_SEARCH):
@@ -217,13 +217,13 @@ class StreamDirectory:
             reader.close()
 
     def _write(self, command: Command, user: str) -> None:
-        """Count what is about to be written; raises a Problem."""
+        """Count a command that is about to be written; raises a Problem."""
         self._budgets.write(command.stream.id, user, _check_size(command))
-        # Also if it can't be written: then it is found not to be there, and is counted no longer.
+        # Even if the write fails: then a look finds no stream, and stops counting it.
         self._watch(command.stream.id, command.stream.ttl)
 
     def _watch(self, id: str, seconds: float) -> None:
-        """Look after so long whether a stream is there; sooner if that is long, because it may end elsewhere."""
+        """Check after so many seconds, or sooner, whether a stream still exists: it may end elsewhere."""
         if id not in self._watched:
             now = time.monotonic()
             end = self._watched[id] = now + seconds + 1
@@ -231,7 +231,7 @@ class StreamDirectory:
 
 
 def _check_size(command: Command) -> int:
-    """How many bytes it is written as; raises a Problem for what Kafka would not take as one record."""
+    """How many bytes a command is written as. Raises a Problem if Kafka would not take it as one record."""
     size = len(command.encode())
     if size > LARGEST:
         raise Problem(

@@ -1,4 +1,4 @@
-"""What a client that comes back to a stream of keys has missed of its keys, decided without I/O."""
+"""Which changes of a stream's keys a client that comes back has missed, decided without I/O."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tailrace.gateway.live.positions import Reset
 
 @dataclass(frozen=True)
 class StreamEntry:
-    """How a client comes in: by `positions` for some keys, None for one that is new to it, and as it says for others.
+    """How a client comes in: by `positions` for some keys, None for a new key, and by its own position for others.
 
-    `departed` are keys that it may hold though the stream has them no longer, or has them anew. `reset`, where there
-    is one, is what it is told.
+    `departed` are keys whose rows it may hold though the stream no longer has them, or has them anew. `reset`, if
+    there is one, is what it is told.
     """
 
     positions: Mapping[bytes, str | None] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class StreamEntry:
 
 
 def stream_entry(stream: Stream, position: str | None, positions: Mapping[str, str]) -> StreamEntry:
-    """How a client comes in that brings one position for all keys, or one for each key that it holds."""
+    """How a client comes in with one position for all keys, or one for each key whose row it holds."""
     keys = stream.keys or ()
     if positions:
         departed = frozenset(key.encode() for key in positions.keys() - set(keys))

@@ -1,7 +1,7 @@
-"""A connection to a stream that the gateways keep: nothing comes before the stream has begun, then what it follows.
+"""A connection to a stream that the gateways keep: nothing until the stream has begun, then what it follows.
 
-The stream is read again whenever its channel says that it was changed, and now and then, because pub/sub may lose that.
-Keys that were added or removed since are told to the subscription that feeds the connection.
+The stream is read again whenever its channel says that it was changed, and now and then, because pub/sub may lose
+messages. The inner subscription, which feeds the connection, is told which keys were added or removed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.problems import Problem
 from tailrace.gateway.timing import Timing
 
-# Makes what a stream follows, for a wire; raises a Problem if its client may not follow it, or can't.
+# What a stream follows, and what makes that for a wire. The maker raises a Problem if the client may not or can't.
 Inner = KeySubscription | QuerySubscription
 Make = Callable[[Stream, Wire, FollowStream], Awaitable[Inner]]
-# Raises a Problem if the client of a connection may not follow keys that were added to its stream.
+# Raises a Problem if the client may not follow keys that were added to its stream.
 Allow = Callable[["StreamSubscription", Sequence[bytes]], None]
 
 
 class StreamSubscription(Subscription):
-    """`query` is what frames name the stream's query by; None if it is about keys."""
+    """`query` is the name of the stream's query in frames; None for a stream of keys."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class StreamSubscription(Subscription):
         return len(self.stream.keys or ())
 
     def start(self) -> None:
-        """Hold the stream, and follow it once it has begun."""
+        """Hold the stream, and follow what is in it once it has begun."""
         if not self._closed:
             self._streams.hold(self)
             self.take(self.stream)
 
     def take(self, stream: Stream | None) -> None:
-        """Take what the stream is now; None if it has ended."""
+        """Take the stream as it is now; None if it has ended."""
         if self._closed:
             return
         if stream is None:
