@@ -1,4 +1,4 @@
-"""Who a client is, and what it may follow: asked before a connection is served and before a subscription starts."""
+"""Who a client is, and what it may have. Asked before a connection is served and before a subscription starts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tailrace.queries import Predicate
 
 
 class Access:
-    """What clients may have, which is everything: a gateway without tokens knows nobody.
+    """What clients may have. Without tokens that is everything, and no client is known.
 
-    With tokens (`on`), methods raise a `Problem` that says what was expected: 401 for a client that is not known, 403
-    for what it may not have. The identity of a connection is kept at `Wire.identity`. `cookie` is the name of the one
-    that may carry a token, if any.
+    With tokens (`on`), methods raise a `Problem` that says what was expected: 401 for an unknown client, 403
+    for what it may not have. `Wire.identity` keeps the identity of a connection. `cookie` is the name of the
+    cookie that may carry a token, if any.
     """
 
     on = False
@@ -34,7 +34,7 @@ class Access:
         self._predicates = predicates
 
     async def of_request(self, scope: Scope) -> Identity | None:  # noqa: ARG002
-        """Who sends an HTTP request: a header, a cookie or a ticket."""
+        """Who sends an HTTP request, by a header, a cookie or a ticket."""
         return None
 
     async def of_socket(self, scope: Scope) -> Identity | None:  # noqa: ARG002
@@ -49,24 +49,24 @@ class Access:
         return None
 
     async def ticket(self, identity: Identity | None) -> str:  # noqa: ARG002
-        """A ticket for one connection of the client. Nobody asks for it here; clients work as they do elsewhere."""
+        """A ticket for one connection. Without tokens nothing checks it, but clients need not know that."""
         return secrets.token_urlsafe(32)
 
     def check(self, identity: Identity | None) -> None:
-        """Raise a Problem if what a client was known by counts no more, after it has waited for its answer."""
+        """Raise a Problem if the token of a client, which has waited for its answer, no longer counts."""
 
     async def lapse(self, identity: Identity | None) -> None:
-        """Return when what the client was known by counts no more: its token is over, or was revoked."""
+        """Return when the token of the client no longer counts: it is over, or was revoked."""
 
     def may_know(self, identity: Identity | None, kind: Kind, name: str) -> None:
-        """Raise a Problem unless the client may have something of a view, a feed or a topic, and so may know of it."""
+        """Raise a Problem unless the client may know of a view, a feed or a topic, as it may have a part of it."""
 
     def known_names(self, identity: Identity | None, kind: Kind, names: Iterable[str]) -> list[str]:  # noqa: ARG002
-        """Those of some views, feeds or topics that the client may know of."""
+        """The names, of some views, feeds or topics, that the client may know of."""
         return sorted(names)
 
     def view(self, identity: Identity | None, name: str) -> ServedView:
-        """A view that the client may have something of; raises a Problem for any other, and if it is not there.
+        """A view. Raises a Problem if the client may not know of it, or if it does not exist.
 
         The answer names views that the client may know of.
         """
@@ -82,7 +82,7 @@ class Access:
         """Raise a Problem unless the client may follow these keys, whatever their rows are."""
 
     def may_ask(self, identity: Identity | None, view: str, keys: Sequence[bytes]) -> None:
-        """Raise a Problem unless the client may ask for these keys; `seen_filter` says which rows it may see."""
+        """Raise a Problem unless the client may ask for these keys. `seen_filter` says which rows it may see."""
 
     def allows_key(self, identity: Identity | None, view: str, key: bytes) -> bool:  # noqa: ARG002
         """Whether the client may ask for a key."""
@@ -98,15 +98,15 @@ class Access:
         """Raise a Problem unless the client may see what the gateway counts."""
 
     def row_filter(self, identity: Identity | None, view: str) -> Predicate | None:  # noqa: ARG002
-        """What every row must match that the client gets of a view; None if it may have them all."""
+        """The predicate that rows of a view must match for the client; None if it may have all rows."""
         return None
 
     def seen_filter(self, identity: Identity | None, view: str) -> Predicate | None:  # noqa: ARG002
-        """What the row of a key must match that `may_ask` allows; None if it may be any."""
+        """The predicate that the row of a key that `may_ask` allows must match; None if any row will do."""
         return None
 
     def rights_digest(self, identity: Identity | None, view: str) -> str:
-        """What tells a client, and what it may see of a view, from all others; empty if nobody is told apart."""
+        """A digest of who a client is and what it may see of a view; empty if access is off."""
         if not self.on:
             return ""
         filter = self.row_filter(identity, view)
@@ -114,9 +114,9 @@ class Access:
         return sha256(held.encode()).hexdigest()
 
     async def query(self, identity: Identity | None, view: ServedView, where: str | None) -> tuple[str, Predicate]:
-        """What a client gets that asks for this: the text of the query, and what it means.
+        """The query that a client gets if it asks for this one: its text, and what it means.
 
-        The rights of the client are joined to its query as a tree. Raises a Problem if the query can't be used.
+        The rights of the client are joined to the query as a tree. Raises a Problem if the query can't be used.
         """
         # First: a client that may have no query is not told what is wrong with the one it asks for.
         restriction = self.row_filter(identity, view.name)
@@ -127,19 +127,19 @@ class Access:
         return both.text, both
 
     async def narrowed(self, identity: Identity | None, follow: Follow) -> Follow:  # noqa: ARG002
-        """What is followed if a client asks for this: no more than it may see. Keys under a filter are a query."""
+        """What a client follows if it asks for this: no more than it may see. Keys under a filter become a query."""
         return follow
 
     async def resumable(self, identity: Identity | None, follow: FollowKeys | FollowQuery) -> bool:  # noqa: ARG002
-        """Whether the position that a client brings, if any, says what it has seen of what it may see."""
+        """Whether a client's position, if it has one, says what it has seen of what it may see."""
         return True
 
     def changed(self, follow: Follow, before: Identity | None, after: Identity | None) -> bool:  # noqa: ARG002
-        """Whether a client that follows this sees other rows by another token."""
+        """Whether a client that follows this sees other rows with another token."""
         return False
 
 
 def identity_of(scope: Scope) -> Identity | None:
-    """Who sends a request, as the guard has found out; None if it did not ask."""
+    """Who sends a request, if the guard has asked; None otherwise."""
     found: Identity | None = scope.get("state", {}).get("identity")
     return found

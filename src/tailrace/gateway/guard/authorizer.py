@@ -1,6 +1,6 @@
-"""What the rights of a token allow: of views, feeds and topics, and of what a client follows.
+"""What the rights of a token allow: which views, feeds and topics, and how much of what a client follows.
 
-What may not be had is refused before anyone looks whether it is there, so that nobody learns it from an answer.
+What a client may not have is refused before any code looks whether it exists, so that no answer gives that away.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tailrace.gateway.problems import Problem, no_catalog, refusal
 from tailrace.queries import Predicate, QueryError
 from tailrace.store.connection.outages import Unavailable
 
-# The key of a feed that is not there: nobody learns that from what is refused.
+# The key of a feed that does not exist: a refusal must not give that away.
 _ANY_CLIENT = (Column("client", "string"),)
 
 
 class PartialViewers(Protocol):
-    """Remembers who was shown a part of a view: `tailrace.store.read.restricted.RestrictedUsers`."""
+    """Remembers which users were shown a part of a view: `tailrace.store.read.restricted.RestrictedUsers`."""
 
     async def add(self, user: str, view: str) -> None:
         """Remember that a user is shown a part of a view."""
@@ -116,10 +116,10 @@ class Authorizer(Access):
         return None if grant.where is None else self._filter(self.view(identity, view), grant.where)
 
     async def narrowed(self, identity: Identity | None, follow: Follow) -> Follow:
-        """What a client follows that asks for this: no more than it may see.
+        """What a client follows if it asks for this: no more than it may see.
 
-        Keys under a filter are a query, so that rows come and go by it. A position that was had under a filter is worth
-        nothing: rows that the client could not see then are older than it.
+        Keys under a filter become a query, so that rows come and go by the filter. A position from under a
+        filter is worth nothing: rows that the client could not see then are older than the position.
         """
         if isinstance(follow, FollowFeed):
             self.may_follow_feed(identity, follow.feed, follow.client)
@@ -136,14 +136,14 @@ class Authorizer(Access):
         return follow
 
     async def resumable(self, identity: Identity | None, follow: FollowKeys | FollowQuery) -> bool:
-        """Whether the position that a client brings, if any, says what it has seen of what it may see.
+        """Whether a client's position, if it has one, says what it has seen of what it may see.
 
-        One that was had under a filter does not, neither under another one nor without: see docs/decisions/0022. So
-        users that are shown a part are remembered.
+        A position from under a filter does not, neither under another filter nor without one: see
+        docs/decisions/0022. So users that are shown a part are remembered.
         """
         user, view = known(identity).user, follow.view
         brings = bool(follow.position or (isinstance(follow, FollowKeys) and follow.positions))
-        # Some keys are a part for a client that asks for all rows, and not for one that asks for keys.
+        # A right to some keys shows only a part to a client that asks for all rows, not to one that asks for keys.
         parts = [(view, self.seen_filter(identity, view))]
         if isinstance(follow, FollowQuery):
             parts.append((f"{view}?", self.row_filter(identity, view)))
@@ -157,9 +157,9 @@ class Authorizer(Access):
             return not brings
 
     def changed(self, follow: Follow, before: Identity | None, after: Identity | None) -> bool:
-        """Whether a client that follows this sees other rows by another token; raises a Problem if it sees none.
+        """Whether a client that follows this sees other rows with another token. Raises a Problem if it sees none.
 
-        What a stream follows is asked about, not the stream.
+        For a stream, the caller asks about what is in it.
         """
         now = self._part(after, follow)
         try:
@@ -174,9 +174,9 @@ class Authorizer(Access):
         return replace(follow, where=text)
 
     def _part(self, identity: Identity | None, follow: Follow) -> object:
-        """What tells the rows that a client gets from those of another; None for all that it asks for.
+        """What the rows that a client gets depend on, to compare two tokens; None if it gets all that it asks for.
 
-        Under a filter it is also whose filter it is: that a user is shown a part is noted when a subscription begins.
+        Under a filter that includes the user: that a user is shown a part is noted when a subscription begins.
         """
         if isinstance(follow, FollowKeys):
             self.may_ask(identity, follow.view, [key.encode() for key in follow.keys])
@@ -208,14 +208,14 @@ class Authorizer(Access):
 
 
 def known(identity: Identity | None) -> Identity:
-    """Who a client is; raises a Problem if it has not said so."""
+    """Who a client is. Raises a Problem if it has not said so."""
     if identity is None:
         raise refusal(unauthorized("no token", "a token", "none", "Send auth first."))
     return identity
 
 
 def as_query(follow: FollowKeys, view: ServedView) -> FollowQuery:
-    """The query that gives the rows of these keys, if they may not all be seen."""
+    """The query that gives the rows of these keys, for a client that may not see all of them."""
     terms = [exact_key(key, view.key) for key in follow.keys]
     if None in terms:
         raise _query_only(follow.view, "keys of a type that no query compares")

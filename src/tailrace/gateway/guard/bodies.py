@@ -1,4 +1,4 @@
-"""Bodies of requests: read before the application sees them, up to a limit and for a time."""
+"""Bodies of requests: read before the application sees them, up to a size and within a time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tailrace.gateway.guard.credentials import header
 
 
 async def read_body(scope: Scope, receive: Receive, most: int, seconds: float) -> Receive:
-    """The whole body, for the application to receive; raises Refused for one that is longer than so many bytes.
+    """Read the whole body, for the application to receive.
 
-    Also for one that has not come within so many seconds.
+    Raises Refused if it is longer than `most` bytes, or has not come within so many seconds.
     """
     length = header(scope, b"content-length")
     if length is not None and length.isdigit() and int(length) > most:

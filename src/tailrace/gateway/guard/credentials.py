@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from tailrace.access.refused import Refused, forbidden, unauthorized
 
-# Parameters that clients put tokens into where a server lets them.
+# Parameters that clients put tokens into if a server lets them.
 _TELLING = frozenset({"access_token", "token", "jwt", "id_token", "authorization"})
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
@@ -23,19 +23,19 @@ class Carried:
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """A header of the request; those of several lines are joined."""
+    """A header of the request; if it comes several times, the values are joined."""
     found = [value.decode("latin-1") for key, value in scope["headers"] if key == name]
     return ", ".join(found) if found else None
 
 
 def parameters(scope: Scope) -> list[tuple[str, str]]:
-    """The parameters of the URL; bytes that are no text are replaced, so none of these may name a key."""
+    """The parameters of the URL. Bytes that are not UTF-8 are replaced, so no key may be read from here."""
     query = scope.get("query_string", b"").decode("latin-1")
     return parse_qsl(query, keep_blank_values=True, errors="replace")
 
 
 def refuse_tokens_in_urls(scope: Scope) -> None:
-    """Raise Refused where a URL has a token: URLs end up in logs and histories."""
+    """Raise Refused if a URL has a token: URLs end up in logs and histories."""
     for name, _ in parameters(scope):
         if name.lower() in _TELLING:
             raise Refused(
@@ -49,9 +49,9 @@ def refuse_tokens_in_urls(scope: Scope) -> None:
 
 
 def carried(scope: Scope, cookie: str) -> Carried:
-    """What the request carries; `cookie` is the name of the one that may hold a token, if any.
+    """What the request carries. `cookie` is the name of the cookie that may hold a token, if any.
 
-    Raises Refused for what can't be one, and for a cookie that another page may have sent.
+    Raises Refused for credentials that can't be read, and for a cookie that another page may have sent.
     """
     authorization = header(scope, b"authorization")
     if authorization is not None:
@@ -86,9 +86,10 @@ def _cookie(scope: Scope, name: str) -> str | None:
 
 
 def _check_page(scope: Scope) -> None:
-    """Cookies come along whoever asks, so the request must say which page it is from; the guard knows who may.
+    """Raise Refused unless the request says which page it is from: browsers send cookies with requests of any page.
 
-    A browser names no origin when a page only reads from its own server; then it says so in another header.
+    The guard knows which pages may. If a page only reads from its own server, a browser names no origin, and
+    says so in another header.
     """
     if header(scope, b"origin") is not None:
         return

@@ -1,8 +1,8 @@
 """The guard: every request passes it before the application sees it.
 
-The steps: 1 a token in the URL is refused; 2 a foreign page is refused; 3 who sends it is found out, if access is on;
-4 what the path asks for is allowed or not; 5 the body is read, up to its limit; 6 the application answers. A stream is
-counted when its wire is lent. The identity is in the scope's `state`.
+The steps: 1 refuse a token in the URL; 2 refuse a foreign page; 3 if access is on, find out who sends the
+request; 4 allow or refuse what the path asks for; 5 read the body, up to its limit; 6 let the application
+answer. A stream is counted when its wire is lent. The scope's `state` holds the identity.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ENDINGS = {401: UNAUTHORIZED, 429: TOO_MANY, 503: NO_ROOM}
 
 @dataclass(frozen=True)
 class FrontDoor:
-    """Who may come in: which pages, by which proxies, and what is open without a token."""
+    """Which pages may come in, which proxies to believe, and what is open without a token."""
 
     origins: Origins = field(default_factory=Origins)
     proxies: Networks = ()
@@ -75,7 +75,7 @@ class Guard:
             await self._app(scope, receive, send)
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """It counts as under way until its client has read the answer."""
+        """Serve a request, and count it as under way until its client has read the answer."""
         holder = object()
         try:
             await self._answer(scope, receive, send, holder)
@@ -163,7 +163,7 @@ class Guard:
             )
 
     def _take(self, holder: object, user: str, what: Asked) -> None:
-        """Count a request; raises a Problem if its user asks for too much, or too often."""
+        """Count a request. Raises a Problem if its user asks for too much, or too often."""
         weight, budgets = LISTING if isinstance(what, RowsPath) else 1, self._gateway.budgets
         if isinstance(what, RowPath | RowsPath):
             budgets.pace(user, weight)
@@ -212,9 +212,9 @@ class Guard:
         return "address:" + client_address(peer, header(scope, b"x-forwarded-for") or "", self._door.proxies)
 
     def _count(self, scope: Scope, held: list[Wire], entered: str | None = None, holder: object | None = None) -> None:
-        """Have the connection counted when its wire is lent, before anything of the answer is sent.
+        """Count the connection when its wire is lent, before any of the answer is sent.
 
-        From then on it is no request any more.
+        From then on it no longer counts as a request.
         """
         lender = scope.get("extensions", {}).get(EXTENSION)
         if lender is None:
@@ -248,7 +248,7 @@ class Guard:
 
 
 async def _close(receive: Receive, send: Send, problem: Problem) -> None:
-    """Tell a WebSocket why it ends; a browser hides the status of a handshake from the page, but not this."""
+    """Tell a WebSocket why it ends: a browser shows the page a close code, but not the status of a handshake."""
     ending = _ENDINGS.get(problem.status, FORBIDDEN)
     await receive()
     with suppress(ClientDisconnected):
@@ -261,7 +261,7 @@ def _at_once(done: Callable[[], None]) -> None:
 
 
 def _check_reserve(scope: Scope) -> None:
-    """Raise Refused for what comes on one of the last connections that there can be, and is not about health."""
+    """Raise Refused for a request on one of the reserved connections, unless it asks for health."""
     if scope.get("state", {}).get(RESERVED) and not scope["path"].startswith("/health/"):
         raise Refused(
             503,
@@ -274,7 +274,7 @@ def _check_reserve(scope: Scope) -> None:
 
 
 def shared(send: Send, origin: str, origins: Origins) -> Send:
-    """Let the browser hand the answer to an allowed page."""
+    """Let the browser give the answer to an allowed page."""
     given = origins.headers(origin)
 
     async def answer(message: Message) -> None:
@@ -307,7 +307,7 @@ def private(send: Send) -> Send:
 
 
 def weighed(send: Send, hold: Callable[[int], None], refuse: Callable[[Problem], Awaitable[None]]) -> Send:
-    """Have an answer counted that a client may leave unread; one that there is no room for is refused instead."""
+    """Count an answer that its client may leave unread. If there is no room for it, refuse instead."""
     refused = False
 
     async def answer(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Who is connected: how many connections there are, of whom, and which of them have to end."""
+"""Which clients are connected: how many connections each user has, and which of them have to end."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tailrace.store.read.revocations import Revocations
 
 log = logging.getLogger(__name__)
 
-# Connections are looked at once per second at least, and when the first of them expires.
+# Connections are checked at least once in so many seconds, and when the first token expires.
 _LOOK = 1.0
-# How many users there may be behind one address.
+# How many users may be behind one address.
 SHARE = 20
 
 
 class _Held:
-    """Whom a connection counts for, and the identity that it was last seen with."""
+    """The user that a connection counts for, and the identity that it was last seen with."""
 
     __slots__ = ("identity", "user")
 
@@ -39,9 +39,9 @@ class _Held:
 class Presence:
     """Counts connections by user, and ends those whose token is over or was revoked.
 
-    A user is who the token names; a WebSocket that has not said yet counts for its address. If access is off there
-    are no users, and the gateway's own limit counts alone. A client that does not read why its connection ends is cut
-    off after the grace, in seconds.
+    The token names the user. A WebSocket that has not sent one yet counts for its address. If access is off,
+    there are no users, and only the gateway's own limit counts. A client that does not read why its
+    connection ends is cut off after `grace` seconds.
     """
 
     def __init__(self, limits: Limits, grace: float) -> None:
@@ -60,8 +60,8 @@ class Presence:
     def enter(self, user: str, share: int = 1) -> None:
         """Count a connection that is about to be made; `bind` or `withdraw` follows.
 
-        Raises Refused if everyone, or the user, has enough of them, or connects too often. Behind one address there
-        may be many users: it has a `share` of several.
+        Raises Refused if the gateway or the user has too many connections, or if the user connects too often. An
+        address, which many users may share, has the `share` of several.
         """
         if self.total >= self._limits.connections:
             raise Refused(
@@ -89,7 +89,7 @@ class Presence:
             raise too_many("connects", f"at most {most} new connections per second", "more", wait)
 
     def bind(self, user: str, wire: Wire) -> None:
-        """The connection is made; `leave` ends it."""
+        """The connection is made; `leave` follows when it ends."""
         self._entering -= 1
         self._of[wire] = _Held(user)
 
@@ -104,9 +104,9 @@ class Presence:
             self._less(held.user)
 
     def look(self, revoked: Revoked, now: float, *, again: bool) -> float:
-        """End what has to end; returns when the next token expires, in seconds since 1970.
+        """End connections that have to end; returns when the next token expires, in seconds since 1970.
 
-        A token is asked after once, and `again` if there are new revocations.
+        A token is looked up in the revocations once, and `again` if there are new ones.
         """
         first = float("inf")
         for wire, held in tuple(self._of.items()):
@@ -124,7 +124,7 @@ class Presence:
         return first
 
     def _name(self, wire: Wire, held: _Held, identity: Identity) -> None:
-        """A connection has said who it is, or that it is someone else."""
+        """Count a connection for the user that it has named, first or anew."""
         held.identity, named = identity, user_of(identity)
         if named != held.user:
             self._less(held.user)
@@ -135,7 +135,7 @@ class Presence:
 
     def _end(self, wire: Wire, ending: Ending) -> None:
         wire.finish(ending)
-        # Outside of the writer, which waits for the client to read.
+        # Not by its writer, which waits for the client to read.
         asyncio.get_running_loop().call_later(self._grace, _cut, wire)
 
     def _less(self, user: str) -> None:
@@ -145,7 +145,7 @@ class Presence:
 
 
 class Revoking:
-    """Keeps what was revoked in step with Redis, and has `presence` end what has to end."""
+    """Keeps the revocations in step with Redis, and has `presence` end connections that have to end."""
 
     def __init__(self, presence: Presence, revoked: Revoked, store: Revocations, interval: float) -> None:
         self._presence = presence
@@ -161,7 +161,7 @@ class Revoking:
         self._told.set()
 
     async def run(self) -> None:
-        """End what has to end, until cancelled; Redis is not waited for."""
+        """End connections that have to end, until cancelled, without waiting for Redis."""
         while True:
             now, again = time.time(), self._learnt.is_set()
             self._learnt.clear()
@@ -173,7 +173,7 @@ class Revoking:
                 continue
 
     async def follow(self) -> None:
-        """Learn what was revoked, until cancelled."""
+        """Learn from Redis what was revoked, until cancelled."""
         while True:
             self._told.clear()
             await self._read()

@@ -1,4 +1,4 @@
-"""What an HTTP request asks for, as far as rights go, told by its path alone: one door for all surfaces."""
+"""What an HTTP request asks for, as far as rights go. The path alone says it: one door for all surfaces."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tailrace.gateway.paths import decoded
 
 @dataclass(frozen=True)
 class HealthPath:
-    """Whether the gateway lives, and pages that hold nothing of the app: for everyone."""
+    """Whether the gateway lives, and pages that hold nothing of the app: for all clients."""
 
 
 @dataclass(frozen=True)
 class DocumentsPath:
-    """What the app has: names and types, no rows. `general`: there is a part for who does not say who it is."""
+    """What the app has: names and types, no rows. `general`: a part of it is for clients without a token."""
 
     general: bool = False
 
@@ -48,7 +48,7 @@ class EventsPath:
 
 @dataclass(frozen=True)
 class OtherPath:
-    """What is looked at elsewhere: streams, which ask when they begin, and paths that are not served."""
+    """What other code checks: streams, which ask when they begin, and paths that are not served."""
 
 
 Asked = HealthPath | DocumentsPath | OperationsPath | RowPath | RowsPath | EventsPath | OtherPath
@@ -57,7 +57,7 @@ _PAGES = ("/", "/docs", "/tailrace.js", "/favicon.ico")
 
 
 def asked(path: str) -> Asked:
-    """What a path asks for; raises a Problem for one that can't be read."""
+    """What a path asks for. Raises a Problem if it can't be read."""
     if path in _PAGES or path.startswith(("/docs/", "/health/", "/tailrace/")):
         return HealthPath()
     if path in ("/openapi.json", "/asyncapi.json"):
@@ -77,7 +77,7 @@ def asked(path: str) -> Asked:
 
 
 def is_open(path: str, opened: frozenset[str]) -> bool:
-    """Whether nobody asks who sends a request for this path; `opened` are what `--open` names."""
+    """Whether this path needs no token. `opened` is what `--open` names."""
     match asked(path):
         case HealthPath():
             return True

@@ -67,7 +67,7 @@ class TokenAccess(Authorizer):
 
     async def of_socket(self, scope: Scope) -> Identity | None:
         if (asked := identity_of(scope)) is not None:
-            # The guard has asked before; a ticket is taken once.
+            # The guard has asked already, and a ticket can be used only once.
             return asked
         try:
             found = carried(scope, self.cookie)
@@ -96,7 +96,7 @@ class TokenAccess(Authorizer):
     async def lapse(self, identity: Identity | None) -> None:
         found = known(identity)
         while not self._revoked.includes(found) and (left := found.until - time.time()) > 0:
-            # By any clock it is over after that.
+            # With the margin, the token is over by any clock.
             with suppress(TimeoutError):
                 async with asyncio.timeout(left + _MARGIN):
                     await self._revoked.news.wait()
