@@ -1,4 +1,4 @@
-"""`tailrace.js`, served to pages: the files of the npm package, as they are in this version of the gateway."""
+"""`tailrace.js`, served to pages: the files of the npm package that belong to this version of the gateway."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def router() -> APIRouter:
     """The routes of the files, which are read once."""
     routes = APIRouter(include_in_schema=False)
     content = _read()
-    # One tag for all: a page never has parts of two versions, where a proxy asks again.
+    # One tag for all files: if proxies ask again, a page never has parts of two versions.
     tag = f'"{hashlib.sha256(b"".join(content[name] for name in sorted(content))).hexdigest()[:16]}"'
 
     @routes.get("/tailrace.js")

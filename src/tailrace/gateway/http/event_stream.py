@@ -1,4 +1,4 @@
-"""A response whose body is written by a subscription."""
+"""A response whose body a subscription writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LastIdHeader = Annotated[
 
 
 async def event_stream(gateway: Gateway, request: Request, follow: Follow) -> Response:
-    """The answer to a client that follows over Server-Sent Events; raises a Problem for one that can't."""
+    """The answer to a client that follows over Server-Sent Events. Raises a Problem if it can't."""
     if gateway.connections.draining:
         raise shutting_down()
     return EventStream(gateway, await admit(gateway, follow, identity_of(request.scope)))
@@ -37,7 +37,7 @@ async def event_stream(gateway: Gateway, request: Request, follow: Follow) -> Re
 class EventStream(Response):
     """The frames of one subscription, until the client leaves or the gateway ends it.
 
-    `make` makes the subscription once the wire is there; it is started and closed here.
+    `make` makes the subscription once the wire is there. This class starts and closes it.
     """
 
     def __init__(self, gateway: Gateway, make: Maker) -> None:
@@ -66,11 +66,11 @@ class EventStream(Response):
                 last = close(ending.reason, ending.message, ending.retry)
                 self._gateway.metrics.sent("close", 1, len(last))
                 if wire.framing is Framing.PLAIN and not wire.lost:
-                    # To the server a body without chunks and a length is empty.
+                    # uvicorn would take a body without chunks and a length for empty.
                     wire.write(last)
                     last = b""
-            # The end waits until there is room for it: a client that does not read would hold up its own deadline.
-            # Until it is out, the client can be cut off, too.
+            # The end waits until there is room for it, and a client that does not read would hold up its own
+            # deadline. So the client is cut off if the end is not out in time.
             deadline = asyncio.get_running_loop().call_later(self._gateway.timing.grace, wire.abort)
             try:
                 await send({"type": "http.response.body", "body": last, "more_body": False})
@@ -84,7 +84,7 @@ class EventStream(Response):
         try:
             subscription = self._make(wire)
         except Problem as problem:
-            # There was room when the client asked, and others have taken it since.
+            # There was room when the client asked, but other clients have taken it since.
             wire.finish(ending_of(problem))
             return
         wire.stream = subscription

@@ -42,11 +42,12 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> Response:
         """Every event for a client, once and in order, as Server-Sent Events.
 
-        `ready`, then `event`s as they happen. With a position, first what the client has missed; if that is not all
-        there any more, `reset` with the reason `missed`, and what is kept. Without one, a feed that keeps its events
-        for clients that come later (`retain="always"`) begins with all that is kept, any other one from now on.
-        A client that reads too slowly is ended with `close`, and comes back with its last position.
-        The answer has no end: try it with `curl -N` or a browser's `EventSource`.
+        `ready`, then `event`s as they happen. With a position, first comes what the client has missed. If
+        some of that is gone, `reset` comes with the reason `missed`, and then what is kept. Without a
+        position, a feed that keeps its events for later clients (`retain="always"`) begins with all that is
+        kept, and any other feed with the next event. If a client reads too slowly, `close` ends the stream,
+        and the client may come back with its last position. The answer has no end: try it with `curl -N` or a
+        browser's `EventSource`.
         """
         position = last_event_id_header or last_event_id
         follow = FollowFeed(None, decoded(feed, "feed"), decoded(client, "client"), position)

@@ -41,8 +41,8 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> Response:
         """The rows of these keys, of a query, or of the whole view, then every change, as Server-Sent Events.
 
-        As for one row. Of frames that are written together only the last has an id: it is the position of all of them.
-        To look up a key that is the text `events`, write it as `%65vents`.
+        It works as for one row. If several frames are written together, only the last one has an id: the
+        position of all of them. To look up a key that is the text `events`, write it as `%65vents`.
         """
         name, position = decoded(view, "view"), last_event_id_header or last_event_id
         gateway.access.view(identity_of(request.scope), name)
@@ -71,10 +71,11 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> Response:
         """The row that a key holds now, then every change, as Server-Sent Events.
 
-        `row` (if the key holds one), `ready`, then `row` and `gone` as they happen. Versions only rise; a client that
-        reads too slowly gets the newest row, not every one. A key that holds nothing yet is `ready` at once.
-        A position that can't be used gets `reset` and a snapshot. While the partition is being restored, `progress`
-        comes first. The answer has no end: try it with `curl -N` or a browser's `EventSource`.
+        `row` (if the key holds one), `ready`, then `row` and `gone` as they happen. Versions only rise. A
+        client that reads too slowly gets the newest row, not every row. If the key holds nothing yet, `ready`
+        comes at once. If a position can't be used, `reset` and a snapshot come. While the partition is being
+        restored, `progress` comes first. The answer has no end: try it with `curl -N` or a browser's
+        `EventSource`.
         """
         name, text = decoded(view, "view"), decoded(key, "key")
         follow = FollowKeys(None, name, (text,), last_event_id_header or last_event_id)
@@ -86,7 +87,7 @@ def router(gateway: Gateway) -> APIRouter:
 
 
 def _keys(request: Request) -> tuple[str, ...]:
-    """The keys of a query string, which must be UTF-8: a key that was replaced in part is another key."""
+    """The keys of a query string, which must be UTF-8: a key with replaced bytes would be another key."""
     try:
         pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:

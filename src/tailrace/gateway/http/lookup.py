@@ -35,12 +35,12 @@ async def look_up(
     at_least: Sequence[str] = (),
     topics: Collection[str] | None = None,
 ) -> Response:
-    """The row, or 304 if the client has it; raises a Problem if there is none, or nobody can know.
+    """The row, or 304 if the client has it. Raises a Problem if there is no row, or if that can't be known.
 
-    restriction: what a row must match to be there for this client.
+    restriction: what a row must match; any other row does not exist for this client.
     wait: for how many seconds to wait for another answer than 304 or, without `if_none_match`, than 404.
     at_least: records of source topics that the view must have taken in; the answer waits for that instead.
-    topics: those that the client may know of, all if None.
+    topics: the topics that the client may know of, all if None.
     """
     try:
         if at_least:
@@ -117,7 +117,7 @@ def _answer(
 
 
 def seen(row: StoredRow, view: ServedView, restriction: Predicate | None) -> bool:
-    """Whether the rights of a client let it see a row; one that they do not is as if it were not there."""
+    """Whether the rights of a client let it see a row. Any other row does not exist for it."""
     if restriction is None or row.value is None:
         return True
     found = row_decoder(view.columns)(row.value)
@@ -136,9 +136,9 @@ def matches(if_none_match: str | None, tag: str) -> bool:
     return if_none_match.strip() == "*" or tag.strip('"') in _TAG.findall(if_none_match)
 
 
-# How long a lookup waits where the client does not say, in seconds.
+# How long a lookup waits if the client does not say, in seconds.
 WAIT = 10
-# Between two looks at a store that is about to reach the changelog's end.
+# Seconds between two looks at a store that is about to reach the changelog's end.
 _SOON = 0.05
 _RECORD = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249}):(?P<partition>[0-9]{1,6}):(?P<offset>[0-9]{1,18})", re.ASCII)
 
@@ -156,9 +156,9 @@ class SourceRecord:
 
     @classmethod
     def parse(cls, text: str, view: ServedView, named: Collection[str] | None = None) -> SourceRecord:
-        """The record that `at_least` names; raises a Problem where it names none of this view.
+        """The record that `at_least` names. Raises a Problem if the view has no such source.
 
-        named: topics that the client may know of, all where None.
+        named: the topics that the client may know of, all if None.
         """
         found = _RECORD.fullmatch(text)
         if found is None or found["topic"] not in view.sources:
@@ -174,11 +174,11 @@ class SourceRecord:
 
 
 class TakenIn:
-    """Watches until a view has taken some records in, as far as one key goes; `why` says what is missing.
+    """Watches until a view has taken in some records, as far as one key goes. `why` says what is missing.
 
-    visible: whether the client may see a row, None where it may see any. What is hidden tells nothing: it is as if the
-    key held nothing. So is a key that holds nothing any more: its row may have been hidden.
-    named: topics that the client may know of, all where None.
+    visible: whether the client may see a row; None if it may see any. Hidden rows and tombstones prove nothing:
+    the row before a tombstone may have been hidden.
+    named: the topics that the client may know of, all if None.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class TakenIn:
         self.why = ""
 
     async def read(self) -> KeyRead | None:
-        """What the key holds, once everything is taken in; None before."""
+        """What the key holds, once everything is taken in; None until then."""
         view, waits = self._view, self._gateway.waits
         held = await self._gateway.reads.held(view, self._key)
         if self._tells(held.row):
@@ -217,13 +217,13 @@ class TakenIn:
             if reached(view, held, self._end - 1):
                 return held
             self.why = f"the store has not reached offset {self._end - 1} of {view.changelog}"
-        # Nobody publishes that a partition has moved on.
+        # No message says that a partition has moved on.
         channel = self._gateway.reader.channel(view.name, view.partition(self._key), view.lineage, self._key)
         asyncio.get_running_loop().call_later(_SOON, waits.hear, channel)
         return None
 
     def problem(self, seconds: float) -> Problem:
-        """What a client is told whose wait was too short."""
+        """What a client is told if its wait was too short."""
         return unavailable(
             "not taken in yet",
             "Ask again. A view that counts or joins tells at the end of a batch what it has taken in: see "
@@ -253,21 +253,21 @@ class TakenIn:
 
 
 def by_version(view: ServedView, held: KeyRead, record: SourceRecord) -> bool:
-    """Whether the row says by itself that a record was taken in.
+    """Whether the row by itself proves that a record was taken in.
 
-    A row of a later version that was made of another partition says so, too: a key's records are in one partition.
+    A row of a later version from another partition proves it, too: a key's records are in one partition.
     """
     return view.by_offset and held.whole and held.row is not None and held.row.version > record.offset
 
 
 def reached(view: ServedView, held: KeyRead, offset: int) -> bool:
-    """Whether a read is of the build that the catalog names, and of a store that has come as far."""
+    """Whether a read is of the build that the catalog names, from a store that has reached the offset."""
     of_build = held.generation is None or held.generation == view.generation
     return of_build and held.whole and held.offset is not None and held.offset >= offset
 
 
 def behind(known: ServedCatalog, view: ServedView, record: SourceRecord) -> str:
-    """Why a record is not known to be taken in by the end of the view's last batch; empty where it is."""
+    """Why the view's last batch is not known to have taken in a record; empty if it has."""
     progress = known.progress.get(view.name)
     if progress is None or progress.generation != view.generation:
         return "the view has not finished a batch yet"

@@ -30,7 +30,7 @@ Id = Annotated[str, Path(description="The id of a stream, as `POST /streams` gav
 
 
 class NewStream(BaseModel):
-    """What a stream follows: some keys of a view, a query, or the whole view where neither is given."""
+    """What a stream follows: some keys of a view, a query or, without both, the whole view."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     view: Text = Field(description="The name of a view.", examples=["rating-averages"])
@@ -40,7 +40,7 @@ class NewStream(BaseModel):
 
 
 class Changes(BaseModel):
-    """Keys that a stream is to follow from now on, and keys that it is not."""
+    """Keys to add to a stream, and keys to remove."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     add: list[Text] = Field(default_factory=list)
@@ -48,7 +48,7 @@ class Changes(BaseModel):
 
 
 class StreamShown(BaseModel):
-    """A stream. `expires` is when it ends unless somebody uses it, in ms since 1970."""
+    """A stream. `expires` is when it ends unless a client uses it, in ms since 1970."""
 
     id: str
     view: str
@@ -62,7 +62,7 @@ class StreamShown(BaseModel):
 
 
 def sockets(gateway: Gateway) -> list[BaseRoute]:
-    """The WebSocket of a stream: subscribed to it from the start, under its id."""
+    """The WebSocket route of a stream: a connection is subscribed to the stream from the start, under its id."""
 
     async def endpoint(websocket: WebSocket) -> None:
         id = websocket.path_params["id"]
@@ -77,7 +77,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.post("/streams", summary="Open a stream", status_code=201, response_model=StreamShown)
     async def open_stream(request: Request, new: NewStream) -> Response:
-        """Say what is to be followed; connect to `events` or `ws`, then ask for the snapshot with `begin`."""
+        """Say what to follow. Then connect to `events` or `ws`, and ask for the snapshot with `begin`."""
         if new.keys is not None and new.where is not None:
             raise Problem(400, "keys and where", expected="keys or where", got="both", remedy="Leave one out.")
         keys = None if new.keys is None else tuple(dict.fromkeys(new.keys))
@@ -90,12 +90,12 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/streams/{id}", summary="Show a stream", response_model=StreamShown)
     async def show_stream(request: Request, id: Id) -> Response:
-        """What a stream follows, whether it has begun, and when it ends unless somebody uses it."""
+        """What a stream follows, whether it has begun, and when it ends unless a client uses it."""
         return _shown(await _allowed(gateway, request, id))
 
     @routes.post("/streams/{id}/begin", summary="Ask for the snapshot of a stream", response_model=StreamShown)
     async def begin_stream(request: Request, id: Id) -> Response:
-        """Its connections get the rows, `ready`, then updates. Asking again changes nothing."""
+        """The stream's connections get the rows, `ready`, then updates. Asking again changes nothing."""
         await _allowed(gateway, request, id)
         user = user_of(identity_of(request.scope))
         begun = directory.change(id, "begin", lambda stream: replace(stream, begun=True), user)
@@ -103,7 +103,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.patch("/streams/{id}", summary="Add and remove keys of a stream", response_model=StreamShown)
     async def change_stream(request: Request, id: Id, changes: Changes) -> Response:
-        """The rows of added keys come while the stream is live; removed ones get `gone`."""
+        """Once the stream has begun, its connections get the rows of added keys, and `gone` for removed keys."""
         before, identity = await _allowed(gateway, request, id), identity_of(request.scope)
         gateway.access.may_follow_keys(identity, before.view, encoded(changes.add))
         command = "remove" if changes.remove and not changes.add else "add"
@@ -112,7 +112,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.delete("/streams/{id}", summary="End a stream", status_code=204, response_class=Response)
     async def end_stream(request: Request, id: Id) -> Response:
-        """Its connections get `close` with `gone`."""
+        """The stream's connections get `close` with the reason `gone`."""
         await _allowed(gateway, request, id)
         await with_redis(directory.end(id))
         return Response(status_code=204, headers={"Cache-Control": "no-store"})
@@ -121,7 +121,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def follow_events(
         request: Request, id: Id, last_event_id: LastId = None, last_event_id_header: LastIdHeader = None
     ) -> Response:
-        """Server-Sent Events of a stream; nothing comes before it has begun."""
+        """The Server-Sent Events of a stream. Nothing comes before the stream has begun."""
         follow = FollowStream(None, id, last_event_id_header or last_event_id)
         return await event_stream(gateway, request, follow)
 
@@ -134,7 +134,7 @@ def router(gateway: Gateway) -> APIRouter:
 def changed(stream: Stream, changes: Changes, limits: Limits) -> Stream:
     """A stream with keys added and removed; a key in both is removed.
 
-    Raises a Problem if it is not about keys, or gets more of them than one subscription may have.
+    Raises a Problem if it is not a stream of keys, or gets more keys than one subscription may have.
     """
     if stream.keys is None:
         raise Problem(
@@ -152,7 +152,7 @@ def changed(stream: Stream, changes: Changes, limits: Limits) -> Stream:
 
 
 async def _allowed(gateway: Gateway, request: Request, id: str) -> Stream:
-    """A stream that the client may follow; raises a Problem for any other: what it follows tells something, too."""
+    """A stream that the client may follow. Raises a Problem for any other: even what is in it is confidential."""
     stream = await with_redis(gateway.directory.get(id))
     if gateway.access.on:
         await stream_query(gateway, stream, identity_of(request.scope))

@@ -32,7 +32,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def ticket(request: Request) -> Response:
         """For one stream or WebSocket, within 30 seconds, at any gateway: send it as the parameter `ticket`.
 
-        A ticket may stand in a URL, and so in a log: whoever finds it there can't use it again.
+        A ticket in a URL may end up in a log. Whoever finds it there can't use it again.
         """
         identity = identity_of(request.scope)
         if gateway.access.on:

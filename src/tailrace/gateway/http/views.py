@@ -60,14 +60,14 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> Response:
         """The row that a key holds now, byte for byte as the pipeline wrote it.
 
-        The `ETag` is the row's position. While the partition that holds the key is being restored, or Redis is away,
-        the answer is 503 and never 404: nobody can know.
+        The `ETag` is the row's position. While the partition that holds the key is being restored, or Redis
+        is away, the answer is 503 and never 404, because the gateway can't know.
         """
         try:
             identity = identity_of(request.scope)
             access, wanted = gateway.access, decoded(key, "key").encode()
             known = access.view(identity, decoded(view, "view"))
-            # The guard could not ask if the catalog has come only now.
+            # The guard could not ask if the catalog has arrived only now.
             access.may_ask(identity, known.name, [wanted])
             found = look_up(
                 gateway,

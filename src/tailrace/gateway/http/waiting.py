@@ -17,7 +17,7 @@ _WAIT = re.compile(r'\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:;.*)?', re.ASCII | re.IGNO
 
 
 def wait_seconds(prefer: str | None) -> int | None:
-    """For how many seconds the client is ready to wait; None if it does not say so. The first preference counts."""
+    """For how many seconds the client is ready to wait; None if it does not say. The first preference counts."""
     for preference in (prefer or "").split(","):
         if (found := _WAIT.fullmatch(preference)) is not None:
             return min(int(found[1]), int(LONGEST))
@@ -25,11 +25,11 @@ def wait_seconds(prefer: str | None) -> int | None:
 
 
 class ClientGone(Exception):
-    """Nobody is there any more to read the answer."""
+    """The client has left: there is no one to read the answer."""
 
 
 async def while_connected(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, T]) -> T:
-    """Do something for a client, and stop when it disconnects; raises ClientGone then. `receive` is that of ASGI."""
+    """Do something for a client. If it disconnects, stop and raise ClientGone. `receive` is that of ASGI."""
     found = await _unless(_disconnected(receive), work)
     if found is None:
         raise ClientGone
@@ -37,9 +37,9 @@ async def while_connected(receive: Callable[[], Awaitable[Any]], work: Coroutine
 
 
 async def while_valid(access: Access, identity: Identity | None, work: Coroutine[Any, Any, T]) -> T:
-    """Do something for a client as long as its token counts; raises a Problem when that is over or was revoked.
+    """Do something for a client while its token counts. If the token is over or revoked, raise a Problem.
 
-    The end is looked at again before the answer: other clients' requests and the setting of clocks come between.
+    The token is checked again before the answer: other requests may have delayed this one, or the clock was set.
     """
     if identity is None:
         return await work
@@ -51,7 +51,7 @@ async def while_valid(access: Access, identity: Identity | None, work: Coroutine
 
 
 async def _unless(event: Coroutine[Any, Any, None], work: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
-    """Do something, and stop if an event comes before it is done; None then. Nothing is left running."""
+    """Do something. If an event comes before it is done, stop and return None. Nothing is left running."""
     task, come = asyncio.create_task(work), asyncio.create_task(event)
     try:
         await asyncio.wait((task, come), return_when=asyncio.FIRST_COMPLETED)

@@ -27,7 +27,7 @@ from tailrace.gateway.problems import Problem, refusal, shutting_down
 
 log = logging.getLogger(__name__)
 
-# So many messages that can't be read end a connection: its client does not speak the protocol.
+# After more messages than this that can't be read, a connection ends: its client does not speak the protocol.
 MAX_MISTAKES = 10
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -36,7 +36,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 class Session:
     """Answers one client. `pause`, `resume` and `stop` come from its wire and go to every subscription.
 
-    `first` is what it follows from the start: as soon as it is known who it is.
+    `first` is what the client follows from the start, once it is known who it is.
     """
 
     def __init__(self, gateway: Gateway, wire: Wire, first: Follow | None = None) -> None:
@@ -50,9 +50,9 @@ class Session:
         wire.stream = self
 
     async def run(self, receive: Receive) -> None:
-        """Do what the client says until it leaves, or the connection is to end.
+        """Do what the client says until it leaves, or the connection must end.
 
-        The next message waits until the client has read what it was sent: answers do not pile up.
+        The next message waits until the client has read what it was sent, so answers do not pile up.
         """
         if not self._gateway.access.on or self.wire.identity is not None:
             await self._guarded(self._begin())
@@ -67,18 +67,18 @@ class Session:
         self.wire.finish(UNAUTHORIZED)
 
     def abort(self) -> None:
-        """The client has not said who it is, and has to make room."""
+        """Cut off the client: it has not said who it is, and has to make room."""
         self.wire.abort()
 
     def unread(self) -> int:
-        """How much of an answer is still being read: a client that has not said who it is gets none."""
+        """Nothing waits to be read: a client that has not said who it is gets no answer."""
         return 0
 
     async def subscribe(self, follow: Follow) -> None:
-        """Begin to follow something; a client that can't is told why."""
+        """Begin to follow something. If the client can't, tell it why."""
         id = follow.id or ""
         if id in self.subscriptions:
-            # Without the id: it would end the subscription that has it.
+            # An error with the id would end the subscription that has it.
             self._refuse(Problem(400, "id in use", expected="an id of its own", got=id, remedy="Unsubscribe first."))
             return
         try:
@@ -109,14 +109,14 @@ class Session:
         subscription.start()
 
     def ended(self, subscription: Subscription, problem: Problem, ending: Ending) -> None:  # noqa: ARG002
-        """End one subscription with an `error`; the others go on, unless it is what the connection was made for."""
+        """End one subscription with an `error`. The others go on, unless the connection was made for this one."""
         if self._remove(subscription):
             self._refuse(problem, subscription.id)
             if subscription.id == self._own:
                 self.wire.finish(ending_of(problem))
 
     def check_room(self, *more: Subscription) -> None:
-        """Raise a Problem if all subscriptions, and these, follow more keys than those of one connection may."""
+        """Raise a Problem if all subscriptions and `more` follow more keys than one connection may."""
         keys = sum(subscription.size for subscription in (*self.subscriptions.values(), *more))
         try:
             self._gateway.limits.check_room(keys)
@@ -124,7 +124,7 @@ class Session:
             raise refusal(refused) from None
 
     def answer(self, kind: str, **fields: object) -> None:
-        """Write a message that is for this client alone."""
+        """Write a message for this client alone."""
         message = json_message(kind, **fields)
         self._gateway.metrics.sent("answer", 1, len(message), "ws")
         self.wire.send(message)
@@ -134,9 +134,9 @@ class Session:
             subscription.pause()
 
     def resume(self) -> None:
-        """The client has caught up; what it has missed may make it slow again, and then the others wait on."""
+        """The client has caught up. If what it has missed makes it slow again, the other subscriptions wait on."""
         for id in tuple(self.subscriptions):
-            # Who was served goes to the end, so that those behind it have their turn the next time.
+            # A subscription that was served goes to the end, so that the others have their turn the next time.
             subscription = self.subscriptions[id] = self.subscriptions.pop(id)
             subscription.resume()
             if self.wire.paused:
@@ -184,16 +184,16 @@ class Session:
             await self.subscribe(request)
 
     async def _begin(self) -> None:
-        """Follow what the connection was made for: it ends with that, and if that can't be followed."""
+        """Follow what the connection was made for. It ends with that, or if that can't be followed."""
         first, self._first = self._first, None
         if first is not None:
             self._own = first.id
             await self.subscribe(first)
 
     async def _authenticate(self, request: Auth) -> None:
-        """Take another token: what it does not allow ends, and what it shows other rows of begins anew.
+        """Take a new token. Subscriptions that it does not allow end, and those that it shows other rows begin anew.
 
-        All that the client may not have any more ends in the tick in which its token counts.
+        All that the client may no longer have ends in the turn of the loop in which the token begins to count.
         """
         access, before = self._gateway.access, self.wire.identity
         again: list[Follow] = []
@@ -214,7 +214,7 @@ class Session:
             await self.subscribe(follow)
 
     def _review(self, before: Identity) -> list[Follow]:
-        """Look at every subscription once more; returns what is to be followed anew, after a `reset`."""
+        """Check every subscription again; returns what to follow anew, after a `reset`."""
         again: list[Follow] = []
         for id, subscription in tuple(self.subscriptions.items()):
             follow = self._follows[id]
@@ -255,14 +255,14 @@ class Session:
 
 
 def anew(follow: Follow) -> Follow:
-    """What follows the same from a `reset` on, because the client may see other rows now."""
+    """A request to follow the same from a `reset` on, because the client may see other rows now."""
     if isinstance(follow, FollowKeys | FollowStream):
         return replace(follow, position=OTHER_RIGHTS, positions={})
     return replace(follow, position=OTHER_RIGHTS)
 
 
 SUBPROTOCOL = "tailrace.v1"
-# What a write to a client that has left raises, before and after the accept.
+# What a write raises if the client has left, before and after the accept.
 _GONE = (ClientDisconnected, WebSocketDisconnect)
 
 
@@ -275,10 +275,7 @@ def routes(gateway: Gateway) -> list[BaseRoute]:
 
 
 async def serve(gateway: Gateway, websocket: WebSocket, first: Follow | None = None) -> None:
-    """Serve a connection until it ends; it is subscribed to `first` from the start, once it is known whose it is.
-
-    It ends if it can't be.
-    """
+    """Serve a connection until it ends. Once it is known whose it is, it is subscribed to `first`, or ends."""
     try:
         if gateway.connections.draining:
             raise shutting_down()

@@ -1,8 +1,8 @@
 """Listings: the rows of a view that match a query, page by page, with the position that they are as of.
 
-The steps: 1 the position is read, and the entity tag made of it: who has the same gets 304 without a scan; 2 what the
-client has seen is judged; 3 rows are scanned. The position comes first, so that whoever follows from it
-misses nothing: what has changed during the scan is sent again.
+The steps: 1 read the position, and make the entity tag of it: a client that has the same tag gets 304 without
+a scan; 2 judge what the client has seen; 3 scan rows. The position comes first, so that a client that follows
+from it misses nothing: what has changed during the scan is sent again.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Asked:
-    """What a client asks for; `restriction` is what its rights add to every query.
+    """What a client asks for. `restriction` is what its rights add to every query.
 
-    `in_part` says that `after` may be from while rights showed the client only a part. `rights` tells the client and
-    what it may see of the view from all others: a page is good for these alone.
+    `in_part` says that `after` may be from a time when rights showed the client only a part. `rights` is a
+    digest of who the client is and what it may see of the view: a page is good for these alone.
     """
 
     where: str | None = None
@@ -53,7 +53,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class _Standing:
-    """How far a view is, all partitions whole and of one build."""
+    """How far a view is. All its partitions are whole and of one build."""
 
     generation: int
     stored: Sequence[StoredPosition]
@@ -69,7 +69,7 @@ class _Standing:
 
 
 async def list_rows(gateway: Gateway, view: ServedView, asked: Asked, if_none_match: str | None) -> Response:
-    """A page of a listing, or 304 where the client has it; raises a Problem where it can't be had."""
+    """A page of a listing, or 304 if the client has it. Raises a Problem if there can be none."""
     query = (await gateway.predicates.parse(asked.where, view.columns))[1] if asked.where else None
     predicates = [predicate for predicate in (query, asked.restriction) if predicate is not None]
     clock = any(predicate.clock for predicate in predicates)
@@ -152,7 +152,7 @@ async def _signed(gateway: Gateway, view: ServedView, page: str, bound: str) -> 
 async def _judged(
     gateway: Gateway, view: ServedView, after: str, standing: _Standing
 ) -> tuple[_Standing, Since | Reset]:
-    """What the position is worth; one that is ahead of the store waits for it, as that of a follower does."""
+    """What the position is worth. If it is ahead of the store, wait for the store, as for a follower."""
     clock = asyncio.get_running_loop().time
     impatient = clock() + gateway.timing.patience
     come = since(after, view, standing.generation, standing.stored)
@@ -196,7 +196,7 @@ def _matches(view: ServedView, predicates: Sequence[Predicate]) -> Matches | Non
 
 
 def _tag(view: ServedView, standing: _Standing, asked: Asked, bound: str) -> str:
-    """Says that a page is what it was: the same position, and the same question."""
+    """The entity tag of a page: the position and the question."""
     question = sha256("\0".join((bound, str(asked.limit), asked.page or "")).encode()).hexdigest()[:12]
     return f'"{_position(view, standing.generation, standing.offsets)}.{question}"'
 
@@ -214,7 +214,7 @@ def _body(
     as_of: int | None,
     reset: Reset | None,
 ) -> bytes:
-    """The page; rows are spliced in as they are stored."""
+    """The page as JSON. Rows go in as they are stored."""
     parts = []
     if reset is not None:
         parts.append(b'"reset":%b' % _json({"reason": reset.reason, "message": reset.message}))

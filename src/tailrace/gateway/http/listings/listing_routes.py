@@ -1,4 +1,4 @@
-"""The surface of listings."""
+"""The route of listings."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> Response:
         """The rows of a view, or those that match a query, page by page, in no particular order.
 
-        `position` is where the listing stands: `last_event_id` of the view's events, with the same `where`, goes on
-        from there and misses nothing. It holds for all pages together. A page may have fewer rows than `limit`, or
-        none; there are more as long as `next` is not null. A row that changes meanwhile may be on two pages: the later
-        one counts.
+        `position` is where the listing stands, for all pages together. Follow the view's events with the same
+        `where` and this position as `last_event_id`, and you miss nothing. A page may have fewer rows than
+        `limit`, or none; there are more as long as `next` is not null. If a row changes meanwhile, it may be
+        on two pages: the later one counts.
 
-        With `after`, `rows` are those that have changed since, and `gone` the keys that hold nothing any more, or do
-        not match. Where that is not known, there are all rows and `reset` says why: drop what you hold.
+        With `after`, `rows` are those that have changed since, and `gone` are the keys that hold nothing any
+        more or do not match. If that is not known, all rows come and `reset` says why: drop what you hold.
         """
         try:
             identity = identity_of(request.scope)
@@ -63,7 +63,7 @@ def router(gateway: Gateway) -> APIRouter:
                 whole = await access.resumable(identity, FollowQuery(None, known.name, where, after))
                 rights = access.rights_digest(identity, known.name)
                 asked = replace(asked, restriction=restriction, in_part=not whole, rights=rights)
-            # It may wait for the store, and a scan takes a while.
+            # The listing may wait for the store, and a scan takes a while.
             found = list_rows(gateway, known, asked, if_none_match)
             response = await while_connected(request.receive, while_valid(access, identity, found))
         except ClientGone:

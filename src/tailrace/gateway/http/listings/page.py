@@ -1,7 +1,8 @@
 """Where a listing goes on: what the `next` of a page says, and the `page` of the next request.
 
-A page is signed with a key of the gateways, together with what it is bound to: the view, the question, and what its
-client may see. So one that was changed, made up, or made for somebody else is none.
+A page is signed with a key that all gateways share, together with what it is bound to: the view, the
+question, and what its client may see. So a page that was changed, made up, or made for another client is
+refused.
 
     number of the key, 4 bytes | signature, 16 bytes | the place as JSON
 """
@@ -28,10 +29,10 @@ _OFFSETS = 2**63
 class ScanPlace:
     """A place in a scan over the partitions of a view, with what the listing promises.
 
-    `offsets` is how far each partition was before the scan: the position of the listing. `after` is what the client
-    had seen, None where it gets everything. The scan is in the rows of a partition or, where `gone`, in its
-    tombstones; `cursor` is one that the process `server` gave. Of the batch at the cursor, the keys with the digests
-    in `sent` are done.
+    `offsets` is how far each partition was before the scan: the position of the listing. `after` is what the
+    client had seen, None if it gets everything. The scan is in the rows of a partition or, with `gone`, in
+    its tombstones. The process `server` gave the `cursor`. Of the batch at the cursor, the keys with the
+    digests in `sent` are done.
     """
 
     generation: int
@@ -44,7 +45,7 @@ class ScanPlace:
     sent: frozenset[bytes] = field(default=frozenset())
 
     def encode(self, bound: str, key: PageKey) -> str:
-        """The text that names this place in a listing of what `bound` says: view, query, rights and all."""
+        """The text that names this place. `bound` says in which listing: view, query, rights and all."""
         held = [
             self.generation,
             _pairs(self.offsets),
@@ -60,7 +61,7 @@ class ScanPlace:
 
     @classmethod
     def decode(cls, text: str, bound: str, partitions: int, key: PageKey) -> ScanPlace | None:
-        """The place that a text names in a listing; None where it names none, or one of another listing."""
+        """The place that a text names in a listing; None if it names none, or is of another listing."""
         try:
             data = _bytes(text)
             payload = data[_NUMBER + _SIGNATURE :]
@@ -84,7 +85,7 @@ class ScanPlace:
 
 
 def key_number(text: str) -> int | None:
-    """Which key a page says that it was signed with; None where it says nothing."""
+    """The number of the key that a page says it was signed with; None if it says nothing."""
     try:
         data = _bytes(text)
     except ValueError:
@@ -93,7 +94,7 @@ def key_number(text: str) -> int | None:
 
 
 def digest(key: bytes) -> bytes:
-    """What tells a key from the others of a batch."""
+    """A digest that tells a key from the others of its batch."""
     return sha256(key).digest()[:_DIGEST]
 
 
@@ -106,8 +107,8 @@ def _bytes(text: str) -> bytes:
 
 
 def _signature(bound: str, payload: bytes, key: PageKey) -> bytes:
-    """The number of the key, and what only a gateway that has the key can write."""
-    # What is bound goes in as its digest, so that nothing can move from there into the payload.
+    """The number of the key, and the signature that only gateways, which have the key, can write."""
+    # `bound` goes in as a digest, so that nothing can move from there into the payload.
     signature = hmac.digest(key.secret, sha256(bound.encode()).digest() + payload, "sha256")[:_SIGNATURE]
     return key.number.to_bytes(_NUMBER, "big") + signature
 

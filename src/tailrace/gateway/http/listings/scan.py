@@ -1,8 +1,8 @@
 """One page of a listing: a scan from a place on, until there is enough.
 
-A query that only rows of certain keys can match is answered by reading these. Rows go out as they are stored. Another
-thread decides which rows match, so that a costly query holds nobody up. A page looks at a bounded number of rows: if
-few of them match, it may have few rows, or none, and the next page goes on.
+If only rows of certain keys can match a query, these keys are read instead. Rows go out as they are stored.
+Another thread decides which rows match, so that a costly query does not hold up other clients. A page looks
+at a bounded number of rows: if few of them match, it has few rows, or none, and the next page goes on.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tailrace.store.layout.stored_position import StoredPosition
 from tailrace.store.read.reader import KeyRead
 from tailrace.store.read.scans import ScanBatch
 
-# What one page costs at most, beside its last batch: rows that are looked at, and bytes that go out.
+# What one page may cost, beside its last batch: rows that it looks at, and bytes that it has.
 EXAMINED = 10_000
 BYTES = 4 * 1024 * 1024
 _FEWEST, _MOST = 10, 500
 
 
 class RowScanner(Protocol):
-    """Where rows are scanned: `tailrace.store.read.scans.Scans`."""
+    """What scans rows: `tailrace.store.read.scans.Scans`."""
 
     async def batch(
         self, view: str, partition: int, lineage: str, *, gone: bool = False, cursor: int = 0, count: int = 100
@@ -40,7 +40,7 @@ class RowScanner(Protocol):
 
 
 class Moved(Exception):
-    """The rows that the scan began with are no longer there: the partition serves another build, or was lost."""
+    """The partition no longer has the rows that the scan began with: it serves another build, or was lost."""
 
     def __init__(self, partition: int, stored: StoredPosition) -> None:
         super().__init__(partition)
@@ -50,7 +50,7 @@ class Moved(Exception):
 
 @dataclass
 class ListingPage:
-    """Rows, and keys that are gone, with the place at which the next page begins; None where there is none."""
+    """Rows, and keys that are gone. `place` is where the next page begins; None after the last page."""
 
     rows: dict[bytes, StoredRow] = field(default_factory=dict)
     gone: dict[bytes, StoredRow] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class ListingPage:
         return len(self.rows) + len(self.gone)
 
     def add(self, key: bytes, row: StoredRow, *, gone: bool) -> None:
-        """Take a row in; of a key that comes twice, the newer one counts."""
+        """Take a row in. If a key comes twice, its newer row counts."""
         before = self.rows.pop(key, None) or self.gone.pop(key, None)
         if before is not None and before.rank > row.rank:
             row, gone = before, before.value is None
@@ -120,7 +120,7 @@ async def _chosen(rows: Mapping[bytes, StoredRow], place: ScanPlace, matches: Ma
 def choose(rows: Mapping[bytes, StoredRow], place: ScanPlace, matches: Matches | None) -> dict[bytes, bool]:
     """Which rows or tombstones belong to a listing, each with whether its key is gone for the client.
 
-    Who has seen nothing of a partition holds nothing that could be gone.
+    A client that has seen nothing of a partition holds nothing that could be gone.
     """
     seen = place.after.get(place.partition) if place.after is not None else None
     found: dict[bytes, bool] = {}
@@ -134,7 +134,7 @@ def choose(rows: Mapping[bytes, StoredRow], place: ScanPlace, matches: Matches |
 
 
 def _with_news(place: ScanPlace | None) -> ScanPlace | None:
-    """The place, or the first one after it whose partition may hold what the client has not seen."""
+    """The place, or the first one after it whose partition may hold something new to the client."""
     while place is not None and place.after is not None:
         seen = place.after.get(place.partition, -1)
         if place.offsets[place.partition] > seen and not (place.gone and seen < 0):
@@ -164,7 +164,7 @@ def _check(place: ScanPlace, stored: StoredPosition) -> None:
 
 
 def asked_keys(view: ServedView, predicates: Sequence[Predicate]) -> list[bytes] | None:
-    """The keys that every row which matches has one of; None if it may be any."""
+    """The keys of which every matching row has one; None if a row of any key may match."""
     if len(view.key) != 1:
         return None
     name = view.key[0].name
@@ -177,7 +177,7 @@ def asked_keys(view: ServedView, predicates: Sequence[Predicate]) -> list[bytes]
 async def pick(
     reads: Reads, view: ServedView, place: ScanPlace, keys: Sequence[bytes], matches: Matches | None
 ) -> ListingPage:
-    """The one page of a listing of some keys. Raises Moved, and Unavailable."""
+    """The only page of a listing of some keys. Raises Moved, and Unavailable."""
     held = await reads.all(view, keys)
     return await asyncio.to_thread(_picked, view, place, dict(zip(keys, held, strict=True)), matches)
 
@@ -197,5 +197,5 @@ def _picked(view: ServedView, place: ScanPlace, held: dict[bytes, KeyRead], matc
 
 
 def _text(value: object) -> bytes:
-    """A value as the key of a row has it."""
+    """A value as the key of a row spells it."""
     return (str(value).lower() if isinstance(value, bool) else str(value)).encode("utf-8", "surrogatepass")
