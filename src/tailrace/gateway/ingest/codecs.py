@@ -1,4 +1,4 @@
-"""How the values and keys of a topic's records are checked, and become the bytes that the pipeline reads."""
+"""Codecs: how the values and keys of a topic are checked, and become the bytes that the pipeline reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMATS = ("json", *_PLAIN, AVRO)
 
 @dataclass(frozen=True)
 class Codec:
-    """The values, or the keys, of a topic. Names that stand `beside` the fields of its type are passed over."""
+    """How the values, or the keys, of a topic are written. Names `beside` the fields of its type are passed over."""
 
     format: str
     type: Type
@@ -36,16 +36,16 @@ class Codec:
 
     @property
     def names(self) -> Collection[str]:
-        """The fields, if it is made of some."""
+        """The names of the fields, if the type has any."""
         return [field.name for field in self.type.fields]
 
     @property
     def texts(self) -> bool:
-        """Whether a text is a value as it stands."""
+        """Whether a text needs no quotes to be a value."""
         return self.format != "json" and self.type.kind in ("text", "uuid", "enum", "bytes", "fixed")
 
     def encode(self, span: JsonSpan, where: str, wrong: list[Mismatch]) -> bytes:
-        """The bytes of a value that is not null; adds what is wrong with it, and then the bytes are none to write."""
+        """The bytes of a value that is not null. If something is wrong, adds that: the bytes must not be written."""
         given, found = span.value, list[Mismatch]()
         if self.beside and isinstance(given, dict):
             given = {name: held for name, held in given.items() if name not in self.beside}
@@ -70,7 +70,7 @@ class Codec:
 
 @dataclass(frozen=True)
 class TopicCodecs:
-    """What the records of a topic are made of."""
+    """The codecs of a topic's records."""
 
     topic: CatalogTopic
     value: Codec
@@ -78,14 +78,14 @@ class TopicCodecs:
 
     @classmethod
     def of(cls, topic: CatalogTopic, value: Encoding | None = None, key: Encoding | None = None) -> TopicCodecs:
-        """The codecs of a topic, with what its Avro values and keys are written with; raises Unwritable.
+        """The codecs of a topic. `value` and `key` are its Avro encodings, if it has any. Raises Unwritable.
 
-        Values are records: the pipeline has columns for nothing else.
+        Avro values must be records: the pipeline has columns for nothing else.
         """
         if value is not None and value.type.kind != "record":
             raise Unwritable(f"it is of type {value.type.name}, not a record")
         value_codec = _codec(topic.format, spark.row(topic.columns), value)
-        # The columns of a table's key may stand in the event, too: they become the record key.
+        # An event may also have the columns of a table's key: they become the record key.
         if value_codec.type.kind == "record":
             beside = frozenset(topic.key_columns).difference(value_codec.names)
             value_codec = replace(value_codec, beside=beside)
@@ -93,7 +93,7 @@ class TopicCodecs:
 
 
 def declared(topic: CatalogTopic) -> TopicCodecs | None:
-    """The codecs of a topic by the catalog alone; None if it does not have them, raises Unwritable."""
+    """The codecs of a topic by the catalog alone; None if that lacks a schema. Raises Unwritable."""
     # An older pipeline has no schemas in its catalog.
     for format, schema in ((topic.format, topic.schema), (topic.key_format, topic.key_schema)):
         if format not in FORMATS or (format == AVRO and schema is None):

@@ -1,4 +1,4 @@
-"""Where values stand in a JSON text: what a client sends goes on byte for byte, and only as a part of what it sent."""
+"""Values in a JSON text, each with its own text, so that parts of what a client sends go on byte for byte."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_refuse)
 
 
 def whole(text: str) -> JsonSpan:
-    """The one value of a text; raises ValueError if it is something else."""
+    """The one value of a text. Raises ValueError if the text is anything else."""
     found, end = _value(text, _skip(text, 0))
     if _skip(text, end) != len(text):
         raise ValueError(f"expected the end after the value, at character {end}")
@@ -40,7 +40,7 @@ def whole(text: str) -> JsonSpan:
 
 
 def elements(text: str) -> list[JsonSpan]:
-    """The elements of a text that is an array; raises ValueError if it is something else."""
+    """The elements of an array. Raises ValueError if the text is anything else."""
     found: list[JsonSpan] = []
     at = _skip(text, _expect(text, _skip(text, 0), "["))
     if text[at : at + 1] != "]":
@@ -57,7 +57,7 @@ def elements(text: str) -> list[JsonSpan]:
 
 
 def members(text: str) -> dict[str, JsonSpan]:
-    """The members of a text that is an object; raises ValueError if it is something else."""
+    """The members of an object. Raises ValueError if the text is anything else."""
     found: dict[str, JsonSpan] = {}
     at = _skip(text, _expect(text, _skip(text, 0), "{"))
     if text[at : at + 1] == "}":

@@ -1,4 +1,4 @@
-"""Events that clients send, as the records of a topic: checked against its declared schema, all or none."""
+"""Events that clients send, as records of a topic: checked against its declared schema, all or none."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _RECORD = ("key", "value", "headers")
 
 @dataclass
 class CheckedEvents:
-    """Records to write, or the problems: each with the number of the event, the place in it, and what was expected."""
+    """Records to write, or problems: each with the number of the event, the place in it, and what was expected."""
 
     records: list[Outgoing] = field(default_factory=list)
     problems: list[dict[str, object]] = field(default_factory=list)
 
 
 class NotEvents(ValueError):
-    """The body is no array of events; the text says what it is instead."""
+    """The body is neither an event nor an array of events. The text says what it is instead."""
 
 
 def read_events(
@@ -36,7 +36,7 @@ def read_events(
 ) -> CheckedEvents:
     """The records of a body: an event, or an array of them. Raises NotEvents.
 
-    wrapped: each event stands as the `value` of an object, beside its `key` and `headers`.
+    wrapped: each event is the `value` of an object, beside its `key` and `headers`.
     key: the key of every event; once: the request's idempotency key.
     """
     try:
@@ -131,7 +131,7 @@ def _unwrapped(event: JsonSpan) -> tuple[JsonSpan, JsonSpan | None, Headers]:
 
 
 def _key_within(codecs: TopicCodecs, event: JsonSpan) -> JsonSpan | None:
-    """The key of a table's event that holds the key's columns."""
+    """The key of a table's event, if the event has the key's columns."""
     value, names = event.value, codecs.topic.key_columns
     if not isinstance(value, dict) or not all(value.get(name) is not None for name in names):
         return None

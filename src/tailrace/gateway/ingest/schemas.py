@@ -1,8 +1,8 @@
 """The schemas that events are written with: those declared in the catalog, and the newest of a registry's subjects.
 
-The gateway keeps a registry's schema and refreshes it in the background. While the registry is away, it goes on
-with the one that it has: what an id means never changes. An event waits for the registry only if it is the first of
-its topic, or if it does not fit: there may be a newer schema.
+The gateway keeps a registry's schemas and refreshes them in the background. While the registry is away, it
+goes on with those that it has: what an id means never changes. An event waits for the registry only if it is
+the first of its topic, or if it does not fit: there may be a newer schema.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.gateway.ingest.codecs import AVRO, TopicCodecs, declared
 
 log = logging.getLogger(__name__)
 
-# A schema is refreshed after so many seconds; requests make the gateway ask at most once in `_LEAST`.
+# A schema is refreshed after so many seconds. Requests make the gateway ask at most once in `_LEAST` seconds.
 FRESH = 30.0
 _LEAST = 1.0
 # How long a client may have to wait for the registry, in seconds.
@@ -32,19 +32,19 @@ _THREADS = 4
 
 
 class Unregistered(Exception):
-    """A topic has its schemas in a registry, and the gateway has no registry."""
+    """A topic has its schemas in a registry, but the gateway has no registry."""
 
 
 class EventSchemas:
     """Knows the codecs of every topic that takes events. `version` rises with every new schema.
 
-    Raises RegistryError if the URL can't be used; an empty one means that there is no registry.
+    Raises RegistryError if the URL can't be used. An empty URL means that there is no registry.
     """
 
     def __init__(self, url: str = "") -> None:
         self.version = 0
         self._registry = Registry(url, timeout=_TIMEOUT) if url else None
-        # Threads of its own: a registry that hangs must not take those that others work in.
+        # Threads of its own: a registry that hangs must not occupy those that other work needs.
         self._threads = ThreadPoolExecutor(_THREADS, "registry")
         self._codecs: dict[str, TopicCodecs] = {}
         self._subjects: dict[str, Encoding] = {}
@@ -53,9 +53,10 @@ class EventSchemas:
         self._complaints: dict[str, str] = {}
 
     def known(self, topic: CatalogTopic) -> TopicCodecs | None:
-        """The codecs of a topic, without asking the registry; None if it can't be written, or they are not known yet.
+        """The codecs of a topic, without asking the registry; None if its format can't be written, or no
+        schema is known yet.
 
-        Raises Unwritable if the catalog has a schema that nothing can be written with.
+        Raises Unwritable if nothing can be written with the schema in the catalog.
         """
         if not topic.registry:
             return self._declared(topic)
@@ -65,7 +66,7 @@ class EventSchemas:
         return self._of(topic, value, key)
 
     async def codecs(self, topic: CatalogTopic) -> TopicCodecs | None:
-        """The codecs of a topic; None if it is of a format that can't be written.
+        """The codecs of a topic; None if its format can't be written.
 
         Raises Unregistered, Unwritable, and what the registry raises: Unreachable or RegistryError.
         """
@@ -123,7 +124,7 @@ class EventSchemas:
         return known
 
     async def _ask(self, subject: str) -> None:
-        """Wait for the answer. All who wait share one request, which goes on if one of them gives up."""
+        """Wait for the answer. All waiting callers share one request, which goes on if one of them gives up."""
         if self._registry is None:
             raise Unregistered
         try:
@@ -169,7 +170,7 @@ class EventSchemas:
 
 
 def _subjects(topic: CatalogTopic) -> tuple[str | None, str | None]:
-    """Where the registry has the schemas of values and of keys, as far as they are Avro."""
+    """The registry's subjects for the schemas of values and of keys; None for those that are not Avro."""
     return (
         f"{topic.name}-value" if topic.format == AVRO else None,
         f"{topic.name}-key" if topic.key_format == AVRO else None,

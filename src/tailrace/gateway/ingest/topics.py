@@ -60,9 +60,9 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> Response:
         """Write an event, or an array of them, to a topic that is declared with `accept=True`.
 
-        Each is checked against the declared schema: if one is wrong, none is written. The answer comes when Kafka
-        has them, with partition and offset of each; `at_least=topic:partition:offset` in a lookup then waits until a
-        view has taken it in.
+        Each event is checked against the declared schema: if one is wrong, none is written. The answer comes
+        when Kafka has the events, with the partition and offset of each. A lookup with
+        `at_least=topic:partition:offset` then waits until a view has taken that event in.
         """
         declared = _accepting(gateway, decoded(topic, "topic"), identity_of(request.scope))
         wrapped = _wrapped(request.headers.get("content-type", ""))
@@ -117,7 +117,7 @@ def _accepting(gateway: Gateway, name: str, identity: Identity | None) -> Catalo
 
 
 async def _codecs(gateway: Gateway, topic: CatalogTopic) -> TopicCodecs:
-    """The codecs of a topic. No answer names the address of a registry: that is for the log alone."""
+    """The codecs of a topic. Only the log names the address of a registry, and no answer does."""
     try:
         found = await gateway.event_schemas.codecs(topic)
     except Unregistered:
@@ -175,7 +175,7 @@ def _wrapped(content_type: str) -> bool:
     kind = content_type.partition(";")[0].strip().lower()
     if kind in (JSON, RECORDS):
         return kind == RECORDS
-    # A page of any other site can make a browser send what forms send, but not this.
+    # A page of another site can make a browser send what forms send, but not this media type.
     raise Problem(
         415,
         "unsupported media type",
@@ -234,7 +234,7 @@ def _answer(gateway: Gateway, topic: str, written: Sequence[Written | Unwritten]
         headers=RETRY_AFTER if retry else None,
         topic=topic,
         records=records,
-        # An event's place in the request identifies it: sent alone, it would be taken for another one.
+        # An event's place in the request is part of its identity: sent alone, it would count as another event.
         remedy="Send the whole request again, with the same Idempotency-Key: what is in Kafka already is told by it."
         if once
         else "Send those with an error again. One that is `unsure` may be in Kafka already: an Idempotency-Key and "
