@@ -1,8 +1,8 @@
 """The AsyncAPI document: what comes over Server-Sent Events and WebSockets, for every view and feed of the catalog.
 
-The classes that the gateway reads messages with describe what a client says, models here what the gateway says: a
-member with a default may be left out. An operation that sends is one of the gateway. The name and the id of a
-Server-Sent Event stand as headers.
+The classes that the gateway reads messages with describe what a client says. Models here describe what the
+gateway says: a member with a default may be left out. In an operation that sends, the gateway sends. The name
+and the id of a Server-Sent Event are headers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RESUME = {"type": "string", "description": "The id of the last frame seen; as t
 
 
 class _Plain(GenerateJsonSchema):
-    """JSON schemas in which a member that may be left out is never null, and nothing has a title."""
+    """JSON schemas without titles, in which a member that may be left out is never null."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         inner = schema["schema"]
@@ -55,7 +55,7 @@ def _payload(of: type) -> Json:
 
 
 def _message(kind: str, *of: type, **known: Json) -> Json:
-    """A WebSocket message of a type: one of these models, with what is known of some members."""
+    """A WebSocket message of a type: one of these models, with the schemas that are known for some members."""
     found = [_payload(one) for one in of]
     for one in found:
         one["properties"] = {"type": {"const": kind}, **one.get("properties", {}), **known}
@@ -91,7 +91,7 @@ _FRAMES = {
 }
 # What a client says on a WebSocket.
 _CLIENT = {kind: _message(kind, *of) for kind, of in MESSAGES.items()}
-# What a gateway answers, beside rows and events.
+# What a gateway answers, other than rows and events.
 _GATEWAY = {
     kind: _message(kind.removeprefix("socket."), of)
     for kind, of in {
@@ -108,14 +108,14 @@ _GATEWAY = {
         "pong": _model("A sign of life."),
     }.items()
 }
-# News on a WebSocket: what they are about, and where.
+# News on a WebSocket: what it is about, and its position.
 _ROW = _model("What a key holds now.", view=str, query=_TEXT, key=str, position=_TEXT, row=dict[str, Any])
 _GONE = _model("The key holds nothing any more, or does not match.", view=str, query=_TEXT, key=str, position=_TEXT)
 _EVENT = _model("The next event.", feed=str, client=str, position=str, event=dict[str, Any])
 
 
 def document(app: str, version: str, host: str, catalog: Catalog | None) -> Json:
-    """The document of an app that is served at a host."""
+    """The document of an app at a host."""
     found: Json = {
         "asyncapi": "3.0.0",
         "info": {"title": f"Tailrace: {app}", "version": version, "description": _DESCRIPTION},
@@ -141,7 +141,7 @@ def document(app: str, version: str, host: str, catalog: Catalog | None) -> Json
 
 
 def _add_view(found: Json, view: CatalogView) -> list[str]:
-    """Add what is about a view; returns the names of its WebSocket messages."""
+    """Add a view; returns the names of its WebSocket messages."""
     schemas, messages = found["components"]["schemas"], found["components"]["messages"]
     row, key, path = row_name(view.name), f"{view.name}.key", f"/views/{quote(view.name)}"
     schemas[row] = view_schema(view)
@@ -161,7 +161,7 @@ def _add_view(found: Json, view: CatalogView) -> list[str]:
 
 
 def _add_feed(found: Json, feed: CatalogFeed) -> list[str]:
-    """Add what is about a feed; returns the name of its WebSocket message."""
+    """Add a feed; returns the name of its WebSocket message."""
     messages, event = found["components"]["messages"], event_name(feed.name)
     of, held = spark.row(columns_of(feed.key, feed.columns)), _ref(event)
     found["components"]["schemas"][event] = schema(of)

@@ -1,7 +1,7 @@
 """The routes of the documents: each follows the catalog, and lists only what the caller may read.
 
-A caller without a token gets the general OpenAPI document, which names nothing of the app: the page of `/docs` has a
-place for the token.
+A caller without a token gets the general OpenAPI document, which names nothing of the app, so that `/docs`
+can ask for the token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Names = tuple[tuple[str, ...], ...] | None
 
 
 def add(app: FastAPI, gateway: Gateway, opened: frozenset[str]) -> None:
-    """Serve the documents. The OpenAPI document is made again if the catalog has changed, not for every request."""
+    """Serve the documents. The OpenAPI document is made again only if the catalog or a schema has changed."""
     made: dict[_Names, tuple[Catalog | None, int, dict[str, Any]]] = {}
 
     def catalog_for(request: Request) -> Catalog | None:

@@ -9,7 +9,7 @@ Answers = dict[int | str, Json]
 
 
 def _json(description: str, *bodies: Json) -> Json:
-    """An answer of JSON, and examples of it."""
+    """A JSON answer, with examples."""
     named = {str(body.get("error", "example")): {"value": body} for body in bodies}
     schema = {"type": "object", "additionalProperties": True}
     return {"description": description, "content": {"application/json": {"schema": schema, "examples": named}}}

@@ -1,7 +1,7 @@
 """The OpenAPI document: the general routes, made concrete for every view, feed and topic of the catalog.
 
-Until a catalog is known, the routes stay general: `/views/{view}/{key}`. With one, each view has paths of its own,
-with the types of its key and its rows.
+Until a catalog is known, the routes stay general: `/views/{view}/{key}`. With one, each view has paths of its
+own, with the types of its key and its rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def document(
     catalog: Catalog | None,
     codecs_of: Callable[[CatalogTopic], TopicCodecs | None] = declared,
 ) -> Json:
-    """The document of an app with these general routes; `codecs_of` says what a topic's records are made of."""
+    """The document of an app with these general routes. `codecs_of` gives the codecs of a topic."""
     found: Json = deepcopy(dict(general))
     if catalog is None:
         return found
@@ -128,7 +128,7 @@ def _of(item: Mapping[str, Any], what: str, name: str, adapt: _Adapter) -> Json:
         operation["parameters"] = [one for one in operation.get("parameters", []) if one.get("name") != what]
         operation["operationId"] = f"{operation.get('operationId', method)}-{name}"
         operation["tags"] = [f"{what} {name}"]
-        # It keeps the framework from adding an answer of its own; a path that is concrete names all of them.
+        # `default` keeps FastAPI from adding an answer of its own. A concrete path names all its answers.
         operation["responses"].pop("default", None)
         adapt(operation)
     return found
@@ -162,7 +162,7 @@ def _view_adapter(view: CatalogView) -> _Adapter:
 
 
 def key_schema(view: CatalogView) -> Json:
-    """The schema of a key in a path: the value of one column, or a JSON array of several as text."""
+    """The schema of a key in a path: the value of one column, or a JSON array of several values as text."""
     if len(view.key) > 1:
         return {"type": "string", "description": f"A JSON array of {', '.join(c.name for c in view.key)}."}
     return schema(spark.read(view.key[0].type))
@@ -186,7 +186,7 @@ def _event_schema(codecs: TopicCodecs) -> Json:
 
 
 def _type_events(operation: Json, *, codecs: TopicCodecs, name: str) -> None:
-    """Give a topic's operation the types of its events; their schema has this name."""
+    """Give a topic's operation the types of its events. `name` is that of their schema."""
     event = {"$ref": f"#/components/schemas/{name}"}
     sample = _event(codecs)
     for kind, held in operation.get("requestBody", {}).get("content", {}).items():
@@ -222,6 +222,6 @@ def _event(codecs: TopicCodecs) -> Any:
 
 
 def _key_column(key: Codec, name: str) -> tuple[Json, Any]:
-    """The schema and an example of a column that the record key becomes."""
+    """The schema and an example of a column of the record key."""
     field = next((field.type for field in key.type.fields if field.name == name), key.type)
     return schema(field), example(field)

@@ -1,4 +1,4 @@
-"""How the documents of the API say what carries a token; nothing, if the gateway needs none."""
+"""How the documents of the API say what carries a token, if the gateway needs one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REFUSED = {
 
 
 def secure(document: Json, cookie: str, opened: frozenset[str]) -> None:
-    """Make an OpenAPI document say, per operation, what carries a token; `cookie` is the name of one that may.
+    """Make an OpenAPI document say, per operation, what carries a token. `cookie` names a cookie that may.
 
     `opened` is what `--open` names: it needs no token.
     """
