@@ -1,4 +1,4 @@
-"""Types in documents: the JSON schema of their values, and an example of one."""
+"""Types in documents: the JSON schema of their values, and an example value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXAMPLES = {
 
 
 def schema(of: Type) -> Json:
-    """The JSON schema of the values of a type, null left aside where every type has it."""
+    """The JSON schema of the values of a type. Null is left out at the top, except in a union."""
     match of.kind:
         case "union":
             return _union(of)
@@ -80,7 +80,7 @@ def example(of: Type) -> Any:
         case "enum":
             return of.symbols[0] if of.symbols else ""
         case "fixed":
-            # Four characters stand for three bytes; padding stands for what is missing.
+            # Four characters are three bytes; padding stands for missing bytes.
             whole, rest = divmod(of.size, 3)
             return "AAAA" * whole + ("", "AA==", "AAA=")[rest]
         case "decimal":
@@ -105,7 +105,7 @@ def _described(of: Type, *types: str) -> Json:
 
 
 def _union(of: Type) -> Json:
-    """Every value as it stands; where there are several types, also with the type's name, as Avro's own JSON has it."""
+    """Every value as it is. If there are several types, also with the type's name, as in Avro's own JSON."""
     branches = [branch for branch in of.branches if branch.kind != "null"]
     found = [schema(branch) for branch in branches]
     if len(branches) > 1:

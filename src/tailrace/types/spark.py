@@ -41,7 +41,7 @@ def read(text: str) -> Type:
 
 
 def row(columns: Sequence[Column], *, never_null: Sequence[str] = ()) -> Type:
-    """The type of an object with these columns; those that are never null are always there."""
+    """The type of an object with these columns. Those that are never null are never missing."""
     fields = []
     for column in columns:
         null = column.name not in never_null
@@ -50,7 +50,7 @@ def row(columns: Sequence[Column], *, never_null: Sequence[str] = ()) -> Type:
 
 
 def _split(text: str) -> list[str]:
-    """What stands within the brackets of a type, cut at the commas that are in no brackets of their own."""
+    """Split the text within the brackets of a type at the commas that no inner brackets enclose."""
     found, depth, start = [], 0, 0
     for i, character in enumerate(text):
         if character in "<(":

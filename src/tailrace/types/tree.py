@@ -10,19 +10,19 @@ DAY = 86_400_000_000
 
 @dataclass(frozen=True)
 class Type:
-    """A type of values. What its `kind` does not need stays as it is by default.
+    """A type of values. Members that its `kind` does not need keep their defaults.
 
-    The kinds are `null`, `boolean`, `integer`, `float`, `double`, `decimal`, `text`, `uuid`, `enum`, `bytes`, `fixed`,
-    `date`, `time`, `timestamp`, `local timestamp`, `array`, `map`, `record` and `union`; `unknown` is any other type of
-    Spark's. Of a decimal, `digits` are precision and scale, and `size` its bytes, if Avro fixes them. `of` is the type
-    of an array's items or of a map's values.
+    The kinds are `null`, `boolean`, `integer`, `float`, `double`, `decimal`, `text`, `uuid`, `enum`, `bytes`,
+    `fixed`, `date`, `time`, `timestamp`, `local timestamp`, `array`, `map`, `record` and `union`. `unknown`
+    is any other type of Spark. For a decimal, `digits` are precision and scale, and `size` is its number of
+    bytes, if Avro fixes that. `of` is the type of an array's items or of a map's values.
     """
 
     kind: str
-    # Spark's text of it, or what a union of Avro calls it: of a named type the full name.
+    # Spark's text, or the name in an Avro union: for a named type, its full name.
     name: str
     nullable: bool = False
-    # Values are written as Avro's bytes; of any other type their JSON goes on as it came.
+    # Values are written as bytes; the JSON of any other type goes on as it came.
     binary: bool = False
     bits: int = 0
     digits: tuple[int, int] = (10, 0)
@@ -37,7 +37,7 @@ class Type:
 
 @dataclass(frozen=True)
 class RecordField:
-    """A field of a record. If it is `optional`, it may be missing, and `default` is written."""
+    """A field of a record. If it is `optional`, it may be missing; then `default` is written."""
 
     name: str
     type: Type

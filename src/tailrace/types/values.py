@@ -1,8 +1,8 @@
-"""Values from JSON: each is checked against its type, and what is wrong is told with its place.
+"""Values from JSON: each is checked against its type, and each mismatch is reported with its place.
 
-A value of a union stands as it is if one branch alone takes it; otherwise, and always if wanted, as Avro's own JSON has
-it: an object whose one member is named like the branch. Bytes are base64. Of Avro's types, dates and times are ISO text
-or the number that Avro has, and decimals are numbers or their text.
+If only one branch of a union accepts a value, it may be written as it is. Otherwise it is written as in
+Avro's own JSON, which always works: an object whose one member has the name of the branch. Bytes are base64.
+For Avro, dates and times are ISO text or Avro's number, and decimals are numbers or their text.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 
 from tailrace.types.tree import DAY, Type
 
-# Texts and numbers are these before all others, so that what a value becomes does not depend on how it looks. Of
-# numbers the narrowest whole type is the first, then the widest of the others.
+# In a union, texts and numbers take these kinds before all others, so that what a value becomes does not
+# depend on how it looks. For numbers the narrowest whole type comes first, then the widest of the others.
 _NATURAL = ("text", "integer", "double", "float")
 _CLOCK = r"\d\d:\d\d(?::\d\d(?:\.(?P<fraction>\d{1,9}))?)?"
 _DAY = r"\d{4}-\d\d-\d\d"
@@ -49,7 +49,7 @@ _EXPECTED = {
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A value that is not of its type: where it stands, what was expected there, and what came."""
+    """A value that is not of its type: its place, what was expected there, and what came."""
 
     where: str
     expected: str
@@ -57,7 +57,7 @@ class Mismatch:
 
 
 def converted(of: Type, value: Any, where: str, wrong: list[Mismatch]) -> Any:
-    """What is written for a value that was decoded from JSON, with decimals for fractions; adds what is wrong."""
+    """What to write for a value that was decoded from JSON, with decimals for fractions. Adds what is wrong."""
     if of.kind == "union":
         return _of_union(of, value, where, wrong)
     if value is None and of.nullable:
@@ -77,7 +77,7 @@ def converted(of: Type, value: Any, where: str, wrong: list[Mismatch]) -> Any:
 
 
 def expected(of: Type, instead: object = 0) -> str:
-    """What a value of a type is, in words that fit what came instead of one."""
+    """What a value of a type is, in words that fit what came instead."""
     match of.kind:
         case "union":
             return " or ".join(map(expected, of.branches))
@@ -102,7 +102,7 @@ def expected(of: Type, instead: object = 0) -> str:
 
 
 def moment(of: Type) -> str:
-    """A date or a time of a type, as text."""
+    """An example of a date or a time of a type, as text."""
     if of.kind == "date":
         return "2026-01-31"
     clock = "09:30:00.000000" if of.unit == 1 else "09:30:00.000"
@@ -110,7 +110,7 @@ def moment(of: Type) -> str:
 
 
 def got(value: object) -> str:
-    """A value in a message: so much that it can be found."""
+    """A value in a message, cut to a length that is enough to find it."""
     text = f"an {'object' if isinstance(value, dict) else 'array'}" if isinstance(value, dict | list) else repr(value)
     if isinstance(value, bool):
         text = str(value).lower()
@@ -120,13 +120,13 @@ def got(value: object) -> str:
 
 
 def within(where: str, name: str) -> str:
-    """The place of a member; what no answer can hold of its name is escaped."""
+    """The place of a member. Parts of its name that are not UTF-8 are escaped."""
     name = name.encode(errors="backslashreplace").decode()
     return f"{where}.{name}" if where else name
 
 
 def is_text(value: str) -> bool:
-    """Whether it can be written as UTF-8: an escape such as `\\ud800` alone is half a character."""
+    """Whether UTF-8 can hold a text: an escape such as `\\ud800` alone is half a character."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -135,7 +135,7 @@ def is_text(value: str) -> bool:
 
 
 def floating(value: int | Decimal, kind: str) -> float | None:
-    """The nearest `float` or `double` to a number; None where the number is too large for it."""
+    """The nearest `float` or `double` to a number; None if the number is too large."""
     try:
         found = float(value)
         found = found if kind == "double" else float(struct.unpack("<f", struct.pack("<f", found))[0])
@@ -185,7 +185,7 @@ def _of_union(of: Type, value: Any, where: str, wrong: list[Mismatch]) -> Any:
     elif held:
         wrong.extend(held)
     else:
-        # Where one branch alone could have been meant, what is wrong inside it says more.
+        # If only one branch can have been meant, what is wrong inside it says more.
         records = [problems for branch, _, problems in tried if branch.kind == "record" and isinstance(value, dict)]
         meant = [problems for _, _, problems in tried] if len(tried) == 1 else records
         wrong.extend(meant[0] if len(meant) == 1 else [Mismatch(where, expected(of), got(value))])
@@ -198,7 +198,7 @@ def _attempt(of: Type, value: Any, where: str) -> tuple[Any, list[Mismatch]]:
 
 
 def _preferred(fitting: list[tuple[Type, Any]]) -> list[tuple[Type, Any]]:
-    """The branch that is what JSON calls the value; what else takes the same value is left as it is."""
+    """The one branch for what JSON calls text or a number, if there is one; otherwise all that fit."""
     natural = [one for one in fitting if one[0].kind in _NATURAL]
     return [min(natural, key=lambda one: (_NATURAL.index(one[0].kind), one[0].bits))] if natural else fitting
 
@@ -255,11 +255,11 @@ def _moment(of: Type, value: Any) -> Any:
     found = pattern.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return None
-    # Digits that the type can't keep are refused: they would be lost in silence.
+    # Digits that the type can't keep are refused, as they would be lost in silence.
     if of.unit and (found.groupdict().get("fraction") or "")[3 if of.unit == 1000 else 6 :].strip("0"):
         return None
     try:
-        # Python takes no more than six digits.
+        # Python takes at most six digits.
         text = re.sub(r"(\.\d{6})\d+", r"\1", found[0])
         if of.kind == "time":
             at = datetime.combine(date(1970, 1, 1), time.fromisoformat(text))
@@ -275,7 +275,7 @@ def _moment(of: Type, value: Any) -> Any:
 
 
 def _is_moment(of: Type, value: int) -> bool:
-    """Which numbers are dates and times; those that Spark can't have are none."""
+    """Whether a number is a date or a time that Spark can hold."""
     if of.kind == "time":
         return 0 <= value < DAY // of.unit
     end = 2**31 if of.kind == "date" else 2**63 // of.unit
@@ -301,7 +301,7 @@ def _decimal(of: Type, value: object) -> Any:
 
 
 def _fits(value: Decimal, precision: int, scale: int) -> bool:
-    """Whether a decimal of so many digits, so many of them fraction, can hold a number."""
+    """Whether a decimal of `precision` digits, `scale` of them fraction, can hold a number."""
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and -exponent <= scale and value.adjusted() < precision - scale
 
