@@ -1,1 +1,1 @@
-"""Avro schemas: what their names mean, which of them can be used, and the registry that keeps them."""
+"""Avro schemas: what their names mean, which schemas can be used, and the registry that keeps them."""

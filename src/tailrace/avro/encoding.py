@@ -1,4 +1,4 @@
-"""Avro binary: values of a schema as bytes, with the header of the Confluent wire format if a registry has it."""
+"""Avro binary: values of a schema as bytes, with the Confluent wire format's header if a registry has the schema."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _KEPT = ("type", "name", "namespace", "items", "values", "symbols", "size", "fie
 
 
 class Encoding:
-    """How values of a schema are written. Raises Unwritable if they can't be.
+    """Writes values of a schema. Raises Unwritable if the schema can't be used.
 
-    `id` is that of the schema in its registry; without one, nothing comes before the value.
+    `id` is the schema's id in its registry. Without one, nothing comes before the value.
     """
 
     def __init__(self, schema: str, id: int | None = None) -> None:
@@ -32,7 +32,7 @@ class Encoding:
             raise Unwritable(f"it is not an Avro schema: {' '.join(str(error).split())[:200]}") from None
 
     def encode(self, datum: Any) -> bytes:
-        """The bytes of a value. A value of a union comes as a pair with the name of its branch."""
+        """The bytes of a value. A value of a union is a pair: the name of its branch, and the value."""
         output = BytesIO()
         output.write(self._header)
         schemaless_writer(output, self._parsed, datum)

@@ -1,4 +1,4 @@
-"""Names in Avro schemas: what a name means in its place, which named types a schema holds, and inlining them."""
+"""Names in Avro schemas: what a name means in its place, which named types a schema defines, and inlining them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def namespace_of(name: str) -> str:
 
 
 def meant(name: str, namespace: str, known: Container[str]) -> str | None:
-    """The known full name that a name means inside a namespace."""
+    """The full name that a name means inside a namespace; None if it is not `known`."""
     candidates = (name,) if "." in name or not namespace else (f"{namespace}.{name}", name)
     return next((candidate for candidate in candidates if candidate in known), None)
 
@@ -46,7 +46,7 @@ def definitions(schema: Any, namespace: str = "") -> Iterator[tuple[str, Definit
 
 
 def inlined(schema: Any, referenced: Mapping[str, Definition]) -> Any:
-    """The schema, with each referenced type defined at its first use, and named from there on."""
+    """The schema, with each referenced type defined at its first use and named after that."""
     return _Inlining(referenced).walk(schema, "")
 
 
@@ -75,7 +75,7 @@ class _Inlining:
             return name
         self._defined.add(name)
         space = namespace_of(name)
-        # Explicit, because the place of use may be in another namespace.
+        # The namespace is explicit, because the place of use may be in another one.
         definition = {**node, "name": name.rpartition(".")[2], "namespace": space}
         if "fields" in node:
             definition["fields"] = [{**field, "type": self.walk(field["type"], space)} for field in node["fields"]]

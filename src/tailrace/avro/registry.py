@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 TIMEOUT = 10.0
 _LONGEST = 16 * 1024 * 1024
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
-# The API's own codes for a subject, a version and a schema that it does not have. Any other 404 is not an answer of a
+# The API's own codes for a subject, a version and a schema that it lacks. Any other 404 does not come from a
 # registry: a wrong path must not make good records malformed.
 _ABSENT = frozenset({40401, 40402, 40403})
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
@@ -32,7 +32,8 @@ class Registry:
     """A registry by its URL, such as `http://user:password@localhost:8081`.
 
     Raises RegistryError if the URL can't be used. Each method raises Unreachable if no answer comes in time,
-    RegistryError if the registry refuses, and SchemaRefused if a schema is no Avro or lacks a type that it refers to.
+    RegistryError if the registry refuses, and SchemaRefused if a schema is not Avro or lacks a type that it
+    refers to.
     """
 
     def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
@@ -45,7 +46,7 @@ class Registry:
         except ValueError:
             usable = False
         if not usable:
-            # The text that was given may hold a password anywhere.
+            # The text may hold a password anywhere.
             raise RegistryError(
                 "--registry: expected a URL such as http://localhost:8081 or https://user:password@host/path, got "
                 "another text; percent-encode special characters in the user and the password"
@@ -88,7 +89,7 @@ class Registry:
         return None if answer is None else self._text(answer, f"the schema of id {id}")
 
     def _text(self, answer: dict[str, Any], what: str) -> str:
-        """The schema of an answer, with the types that it refers to inside."""
+        """The schema of an answer, with the types that it refers to inlined."""
         schema = self._parsed(answer, what)
         try:
             referenced = self._referenced(answer, what, ())
@@ -164,7 +165,7 @@ class Registry:
         """The answer to a request; None if the registry says that it has no such thing."""
         request = urllib.request.Request(f"{self.address}/{path}", headers={"Accept": _ACCEPT})
         if self._authorization is not None:
-            # Not sent on to an address that the registry redirects to.
+            # If the registry redirects, the new address does not get the password.
             request.add_unredirected_header("Authorization", self._authorization)
         try:
             with cast(http.client.HTTPResponse, urllib.request.urlopen(request, timeout=self._timeout)) as response:

@@ -1,4 +1,4 @@
-"""Avro schemas as types: names resolved, logical types that count told from others, defaults as values to write."""
+"""Avro schemas as types: names resolved, logical types that count applied, defaults as values to write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.types.tree import DAY, RecordField, Type
 
 _BITS = {"int": 32, "long": 64}
 _KINDS = {**dict.fromkeys(_BITS, "integer"), "string": "text"}
-# Which logical types mean something, and what of: kind and unit. Any other is passed over, as Avro's rules say.
+# The logical types that count, by what they are of: kind and unit. Any other is passed over, as Avro's rules say.
 _LOGICAL = {
     ("int", "date"): ("date", DAY),
     ("int", "time-millis"): ("time", 1000),
@@ -29,11 +29,11 @@ _LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
 
 
 class Unwritable(ValueError):
-    """Nothing can be written with a schema; the text says why."""
+    """Nothing can be written with a schema. The text says why."""
 
 
 def read(schema: str) -> Type:
-    """The type of a schema's text; raises Unwritable, for a recursive one as well: the pipeline reads none."""
+    """The type of a schema. Raises Unwritable, also for a recursive one: the pipeline can't read it."""
     try:
         return _Reading().type(json.loads(schema), "")
     except Unwritable:
@@ -93,7 +93,7 @@ class _Reading:
     def _field(self, node: Mapping[str, Any], namespace: str) -> RecordField:
         name, type = str(node["name"]), self.type(node["type"], namespace)
         if "default" not in node:
-            # What is missing is null where that is a value, as in topics of JSON.
+            # A missing value is null if the type has null, as in topics of JSON.
             return RecordField(name, type, type.nullable, ("null", None) if type.kind == "union" else None)
         try:
             return RecordField(name, type, True, _default(type, node["default"]))
@@ -114,7 +114,7 @@ def _logical(found: Type, primitive: str, node: Mapping[str, Any]) -> Type:
     if logical == "decimal" and primitive in ("bytes", "fixed"):
         precision, scale = node.get("precision"), node.get("scale", 0)
         if type(precision) is int and type(scale) is int and 0 <= scale <= precision and precision > 0:
-            # A precision that the bytes can't hold is no decimal, by Avro's rules.
+            # By Avro's rules, it is no decimal if the bytes can't hold its precision.
             most = math.floor(math.log10(2) * (8 * found.size - 1)) if primitive == "fixed" else precision
             if precision <= most:
                 return replace(found, kind="decimal", digits=(precision, scale))
@@ -122,9 +122,9 @@ def _logical(found: Type, primitive: str, node: Mapping[str, Any]) -> Type:
 
 
 def _default(of: Type, value: Any) -> Any:
-    """What a default, in Avro's own JSON, is to be written as; raises ValueError if it is not of the type.
+    """What to write for a default in Avro's own JSON. Raises ValueError if it is not of the type.
 
-    It is of the first branch of a union that takes it. Bytes are text whose characters are bytes.
+    In a union, the first branch that accepts it counts. Bytes are text whose characters are bytes.
     """
     match of.kind:
         case "union":
@@ -144,7 +144,7 @@ def _default(of: Type, value: Any) -> Any:
             if len(data) == of.size or (of.kind != "fixed" and not of.size):
                 return data
         case "float" | "double":
-            # What is written as a float must be finite as one: 1e400 is not, and 1e39 not in 32 bits.
+            # A float must be finite: 1e400 is not, and 1e39 is not in 32 bits.
             most = _LARGEST_FLOAT if of.kind == "float" else sys.float_info.max
             if type(value) in (int, float) and abs(value) <= most:
                 return float(value)

@@ -1,4 +1,4 @@
-"""Which writer schemas are safe for Spark: with others a few bytes end the JVM, or keep it busy for ever."""
+"""Which writer schemas are safe for Spark: with others, a few bytes can end the JVM, or keep it busy for ever."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class _Unusable(Exception):
 def unusable(schema: str) -> str | None:
     """Why records written with this Avro schema can't be read; None if they can.
 
-    A value of a recursive type may be as deep as it is long, and Avro reads it on the stack, even if the reader leaves
-    it out: the overflow ends the JVM. And an array that is left out is skipped item by item, as many as it says. If
-    items take no bytes, nothing bounds them.
+    A value of a recursive type may be as deep as it is long, and Avro reads it on the stack, even if the
+    reader leaves it out: the overflow ends the JVM. If the reader leaves out an array, Avro skips as many
+    items as the array says, one by one. If items take no bytes, nothing bounds their number.
     """
     try:
         _Walk().takes_bytes(json.loads(schema), "")
