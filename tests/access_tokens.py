@@ -1,4 +1,4 @@
-"""Tokens for tests, and WebSockets that say who they are."""
+"""Tokens for tests, and WebSocket clients that send them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALL = {"views": True, "feeds": True, "topics": True, "operations": True}
 
 
 def settings(directory: Path, **more: str) -> dict[str, str]:
-    """The settings of a gateway that believes `token`; names with underscores for dashes."""
+    """The settings of a gateway that accepts `token`; names with underscores for dashes."""
     key = directory / "key"
     key.write_text(SECRET + "\n")
     given = {"access": "jwt", "jwt-algorithm": "HS256", "jwt-key": str(key), "jwt-leeway": "1ms"}
@@ -25,7 +25,7 @@ def settings(directory: Path, **more: str) -> dict[str, str]:
 
 
 def token(sub: str = "c7", *, lasts: float = 300, rights: object = None, key: str = SECRET, **claims: Any) -> str:
-    """A token of a subject that lasts so many seconds."""
+    """A token of the subject `sub`, valid for `lasts` seconds."""
     now = time.time()
     held = {"sub": sub, "iat": int(now), "exp": now + lasts, "tailrace": ALL if rights is None else rights, **claims}
     return jwt.encode(held, key, algorithm="HS256")
@@ -37,7 +37,7 @@ def bearer(text: str) -> dict[str, str]:
 
 
 class Socket:
-    """A WebSocket client that waits for what it is told to."""
+    """A WebSocket client."""
 
     def __init__(self, port: int, path: str = "/ws", *, origin: str | None = None, **headers: str) -> None:
         self.link: ClientConnection = connect(
@@ -50,7 +50,6 @@ class Socket:
         )
 
     def say(self, kind: str, **fields: object) -> None:
-        """Send a message."""
         self.link.send(json.dumps({"type": kind, **fields}))
 
     def hear(self, *kinds: str) -> dict[str, Any]:
@@ -61,7 +60,7 @@ class Socket:
                 return found
 
     def rest(self) -> list[dict[str, Any]]:
-        """What the gateway still says, until it ends the connection."""
+        """What the gateway sends until it ends the connection."""
         found: list[dict[str, Any]] = []
         while True:
             try:
@@ -77,5 +76,4 @@ class Socket:
         return code
 
     def close(self) -> None:
-        """Disconnect."""
         self.link.close()

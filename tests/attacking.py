@@ -1,4 +1,4 @@
-"""Clients that mean harm, on plain sockets: bounded in number, and only against a gateway of the test's own."""
+"""Malicious clients on plain sockets: bounded in number, and only against the test's own gateway."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from running import PATIENCE
 
 
 class RawClient:
-    """A connection that sends any bytes, reads only if told to, and sees the end."""
+    """A connection that sends any bytes, reads only when told to, and sees the end."""
 
     def __init__(self, port: int, first: bytes = b"", *, buffer: int | None = None) -> None:
         self.raw = b""
@@ -62,7 +62,6 @@ class RawClient:
         return self.raw
 
     def close(self) -> None:
-        """Disconnect."""
         self._socket.close()
 
     def __del__(self) -> None:

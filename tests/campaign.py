@@ -1,7 +1,7 @@
 """The long run: rounds of the same tests that `scripts/test` runs, with more of everything, each with its own seed.
 
-Prints the seed of every round first; `--seed` with that number runs the same histories and kills again, though not at
-the same moments of a busy machine. Ends with 1 where any round found a violation.
+Prints the seed of every round first. `--seed` with that number runs the same histories and kills again,
+though not at the same moments of a busy machine. Exits with 1 if any round found a violation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Round:
 
 
 def main() -> int:
-    """Run rounds until the time is over; 1 where a test failed."""
+    """Run rounds until the time is over. Returns 1 if a test failed."""
     parser = argparse.ArgumentParser(prog="scripts/campaign", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="of round 1")
     parser.add_argument("--minutes", type=float, default=0, help="start rounds for so long; one round where 0")

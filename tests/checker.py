@@ -1,16 +1,16 @@
 """Reads a changelog and says what is wrong with it: plain Python, linear in its records, no product code.
 
-At quiet, that is when nothing is produced and everything is processed, these must hold for every key:
+At quiet, when nothing is produced and everything is processed, these must hold for every key:
 
     one partition    all its records are in one
     lost             a row that the fold has is there
-    wrong row        it is the row of the fold; so is every record with its version
+    wrong row        it is the row of the fold, and so is every record with its version
     zombie           a key that the fold does not have is gone
     going back       the record with the highest offset has the highest generation and version
-    two rows         where asked for: records of one generation and version hold the same bytes
+    two rows         if asked for: records of one generation and version hold the same bytes
 
-A reader takes a record only if its generation and version are higher than what it has. So the first record with the
-highest ones is what it ends with, and that one is compared with the fold.
+A reader accepts a record only if its generation and version are higher than what it has. So it ends with the
+first record that has the highest ones, and that record is compared with the fold.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _distinct(changes: Sequence[Change]) -> list[Any]:
 
 
 def repeats(changes: Iterable[Change]) -> int:
-    """How many records hold a version that was there before: what crashes have written again."""
+    """How many records have a version that was there before, because a crash made the pipeline write it again."""
     counts = Counter((change.key, change.source, change.rank) for change in changes)
     return sum(counts.values()) - len(counts)
 
@@ -104,7 +104,7 @@ def feed_violations(
 ) -> list[str]:
     """What is wrong with the changelog of a feed: every event must be there, in the order of its source partition.
 
-    expected: key, source partition, version and row of each event; once: none may be there twice.
+    expected: key, source partition, version and row of each event; once: no event may be there twice.
     """
     events = {(key, source, version): row for key, source, version, row in expected}
     found = []

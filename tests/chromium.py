@@ -33,7 +33,7 @@ _FLAGS = (
 
 
 def chromium() -> str:
-    """The browser to test with; skips where there is none."""
+    """The browser to test with; skips the test if there is none."""
     found = os.environ.get("TAILRACE_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     if found is None:
         pytest.skip("needs Chromium: `scripts/setup browser` installs Debian's, TAILRACE_CHROMIUM names another")
@@ -76,7 +76,6 @@ class Browser:
                 return answer["result"]
 
     def close(self) -> None:
-        """End the browser."""
         self._wire.close()
         self._process.terminate()
         try:
@@ -96,7 +95,6 @@ class Tab:
         return self._browser.call(method, self._session, **params)
 
     def open(self, url: str) -> None:
-        """Load a page."""
         self.call("Page.navigate", url=url)
         eventually(
             lambda: self.run("document.readyState === 'complete' && location.href !== 'about:blank'") is True,
@@ -104,7 +102,7 @@ class Tab:
         )
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page; a promise is waited for."""
+        """The value of an expression in the page; waits for a promise."""
         answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
@@ -117,7 +115,7 @@ class Tab:
             raise AssertionError(f"{error}; seen: {self.run('JSON.stringify(globalThis.seen)')}") from None
 
     def online(self, online: bool) -> None:
-        """Take the network from the page, or give it back; the page hears of it."""
+        """Take the network from the page, or give it back. The page gets the event."""
         self.call(
             "Network.emulateNetworkConditions",
             offline=not online,
@@ -127,5 +125,4 @@ class Tab:
         )
 
     def close(self) -> None:
-        """Close the tab."""
         self._browser.call("Target.closeTarget", targetId=self._target)

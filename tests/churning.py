@@ -1,8 +1,8 @@
-"""Honest clients of every kind that come and go: each wants what it is promised, and leaves at some moment.
+"""Honest clients of every kind that come and go: each expects what it was promised, and leaves at some moment.
 
     python tests/churning.py PORT VIEW FEED SEED SECONDS CLIENTS
 
-Prints, by kind, how many there were, and how many did not get what they wanted.
+Prints, by kind, how many there were, and how many did not get what they expected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from peers import UPGRADE, Kind, Peers, answer, frame, message, send
 class Churning(Peers):
     """Clients of one view and one feed. Each is a user of its own."""
 
-    # Who leaves later has not got what it wanted.
+    # A client that leaves later did not get what it expected.
     left_open = 30.0
 
     def __init__(self, port: int, view: str, feed: str, seed: int, clients: int) -> None:
@@ -42,7 +42,6 @@ class Churning(Peers):
         await self._stay(lambda: reader.read(65_536))
 
     async def query(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Follow a query."""
         self._get(writer, f"/views/{self._view}/events?where=rating%20%3E%20{self._chance.randrange(10)}")
         await reader.readuntil(b"event: ready")
         await self._stay(lambda: reader.read(65_536))
@@ -83,7 +82,6 @@ class Churning(Peers):
             await reader.readuntil(b"\r\n\r\n")
 
     async def lookup(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Look some keys up."""
         for _ in range(20):
             self._get(writer, f"/views/{self._view}/{self._movie()}")
             json.loads(await answer(reader))
@@ -111,7 +109,7 @@ class Churning(Peers):
 
     @staticmethod
     async def _told(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, begin: bytes) -> None:
-        """Read on until a message begins so."""
+        """Read until a message begins with `begin`."""
         while not (await message(reader, writer)).startswith(begin):
             pass
 

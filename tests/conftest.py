@@ -20,12 +20,12 @@ from tailrace.dev.redis_server import RedisServer
 
 _EXAMPLES = 2
 _SHARES = 16
-# Tests whose JVMs keep the machine busy, tests that wait most of the time, and those that are done at once.
+# Tests whose JVMs keep the machine busy, tests that mostly wait, and quick tests.
 _KINDS = ({"attack", "failure", "journey"}, {"conformance", "service"}, {"unit"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What `scripts/campaign` turns up."""
+    """Add the options that `scripts/campaign` turns up."""
     group = parser.getgroup("campaign")
     group.addoption("--examples", type=int, default=_EXAMPLES, help="random histories through a running pipeline")
     group.addoption("--kills", type=int, default=1, help="how often the pipeline is killed while records flow")
@@ -38,23 +38,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the ordinary run try the same examples every time; `scripts/campaign` tries others."""
+    """Make the ordinary run try the same examples every time; `scripts/campaign` tries others."""
     ordinary = config.getoption("--examples") == _EXAMPLES
-    # The machine is shared: how long an example takes says nothing.
+    # The machine is shared, so how long an example takes says nothing.
     settings.register_profile("ordinary", derandomize=True, deadline=None)
     settings.register_profile("campaign", print_blob=True, deadline=None)
     settings.register_profile("written", phases=(Phase.explicit,), deadline=None)
     written = config.getoption("--written-examples")
     settings.load_profile("written" if written else "ordinary" if ordinary else "campaign")
     if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
-        # Workers that replace others have higher numbers.
+        # Workers that replace dead ones have higher numbers.
         take_from_share(int(worker.removeprefix("gw")) % _SHARES, _SHARES)
     elif ordinary:
         config.pluginmanager.register(RunWatch(config))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Spread the files of busy tests over the run, from its start: side by side they would wait for each other."""
+    """Spread the files of busy tests over the run, from its start. Side by side they would wait for each other."""
     if not config.getoption("--every-kind"):
         for item in items:
             if (marker := item.get_closest_marker("campaign")) is not None:
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def examples(request: pytest.FixtureRequest) -> int:
-    """How many random histories a test sends through a pipeline; tests without one take a multiple."""
+    """How many random histories a test sends through a pipeline. Tests without a pipeline take a multiple."""
     found: int = request.config.getoption("--examples")
     return found
 
@@ -106,7 +106,7 @@ def registry(_services: Services) -> RegistryServer:
 
 @pytest.fixture
 def fresh() -> str:
-    """A suffix that no other test has, for topics, apps and prefixes."""
+    """A suffix of this test alone, for topics, apps and prefixes."""
     return uuid4().hex[:10]
 
 

@@ -1,4 +1,4 @@
-"""Clients of a feed that look at every byte they get, and the link that their gateway listens to."""
+"""Clients of a feed that check every byte they get, and the link that their gateway listens to."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Link:
 
 @dataclass
 class Client:
-    """A connection. `seen` is what came since the last reset: offsets; `base` the offset that the first one follows.
+    """A connection. `seen` has the offsets that came since the last reset, and `base` is the offset before the first.
 
-    `base` is None where the first event may be any: after a reset, and for who takes all that is kept.
+    `base` is None if the first event may be any: after a reset, or if the client takes all that is kept.
     """
 
     model: FeedStoreModel
@@ -52,7 +52,7 @@ class Client:
         self.wire = Wire(self.write, lambda: None, Framing.PLAIN)
 
     def write(self, data: bytes) -> None:
-        # The gateway takes an error here for one of the transport, so it is kept until the step is done.
+        # The gateway would take an error here for one of the transport, so it is kept until the step is done.
         try:
             self.read(data)
         except AssertionError as error:
@@ -87,7 +87,7 @@ class Client:
         self.last = id or self.last
 
     def check(self, offset: int, *, inclusive: bool = False) -> None:
-        """Everything between what was seen and this offset was sent."""
+        """Assert that everything from the base to this offset was sent."""
         if self.base is None:
             return
         assert inclusive or offset > self.base, "every event once, in order"

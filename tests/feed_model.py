@@ -12,7 +12,7 @@ from tailrace.store.write.feeds import Taken
 
 @dataclass
 class Kept:
-    """What is kept for one client: all events after `base` but those up to `dropped`."""
+    """What is kept for one client: all events after `base`, except those up to `dropped`."""
 
     base: int
     events: list[FeedEvent] = field(default_factory=list)
@@ -20,7 +20,7 @@ class Kept:
 
     @property
     def last(self) -> int:
-        """The offset of the last event that there was; -1 before the first."""
+        """The offset of the last event, kept or dropped; -1 before the first."""
         return max([self.dropped if self.dropped is not None else -1, *(e.offset for e in self.events)])
 
     def drop(self, count: int) -> None:
@@ -47,7 +47,7 @@ class FeedModel:
     marks: dict[bytes, int] = field(default_factory=dict)
     taken: list[bytes] = field(default_factory=list)
     kept: dict[bytes, Kept] = field(default_factory=dict)
-    # Client → the gateways that it listens through; none where it is only held.
+    # Client → the gateways that it listens through; none if it has left and its events are still kept.
     listening: dict[bytes, set[str]] = field(default_factory=dict)
 
     @property
@@ -56,7 +56,7 @@ class FeedModel:
         return self.feed.retain == "always"
 
     def begin(self, start: int, since: int) -> None:
-        """All is lost but who listens."""
+        """Lose everything except which clients listen."""
         self.offset, self.since, self.floor, self.old = start - 1, since, since, -1
         self.marks, self.taken = {}, []
         self.kept = {} if self.always else {client: Kept(since) for client in self.listening}
@@ -64,7 +64,7 @@ class FeedModel:
     def apply(
         self, events: list[FeedEvent], reached: int, tended: Collection[bytes]
     ) -> tuple[Taken, list[tuple[bytes, int, int]]]:
-        """What is taken, and which events are published: client, offset of what it had before, offset."""
+        """What is taken, and which events are published: client, offset of its event before, offset."""
         new, kept, published, touched = 0, 0, [], set()
         for e in events:
             if e.version <= self.marks.get(e.source, -1) or (not self.feed.ordered and e.identity in self.taken):
@@ -113,14 +113,14 @@ class FeedModel:
             self.kept.pop(client, None)
 
     def sweep(self) -> None:
-        """Histories that are too old as a whole are dropped."""
+        """Drop histories that are too old as a whole."""
         for client, kept in list(self.kept.items()):
             if self.always and kept.last <= self.old:
                 self.floor = max(self.floor, kept.last)
                 del self.kept[client]
 
     def of(self, client: bytes) -> Kept | None:
-        """What can be read for a client; None where it must register first."""
+        """What can be read for a client; None if it must register first."""
         if self.always:
             return self.kept.get(client, Kept(max(self.floor, self.since)))
         return self.kept.get(client)

@@ -45,18 +45,18 @@ class FeedStore:
         return FeedPlace(self.entry, 0, Catalog(self.app, {}).lineage(self.entry))
 
     def declare(self, *, removed: bool = False, **declared: Any) -> None:
-        """Write a catalog that declares the feed so, or not at all."""
+        """Write a catalog that declares the feed with these settings, or not at all."""
         self.entry = replace(self.entry, **declared)
         feeds = {} if removed else {FEED: self.entry}
         self._writer.put_catalog(APP_RECORD, Catalog(self.app, {}, feeds).encode())
 
     def begin(self, start: int = 0, since: int = -1, target: int = -1) -> None:
-        """Begin the partition anew: read from `start`, keep what is after `since`, be whole at `target`."""
+        """Begin the partition anew: it is read from `start`, keeps what is after `since`, and is whole at `target`."""
         found = self._feeds.begin(self.place, Beginning(0, start, since, target), anew=True)
         self.offset, self.begun = found.offset, found.begun
 
     def put(self, client: str, *values: str) -> int:
-        """The next events of a client, one batch; returns the offset of the last one."""
+        """Put the next events of a client, in one batch; returns the offset of the last one."""
         first = self.offset + 1
         now = int(time.time() * 1000)
         events = [
@@ -72,7 +72,7 @@ class FeedStore:
         return self.offset
 
     def put_unheard(self, client: str, value: str) -> int:
-        """An event that is kept and not published: to a gateway that is a message lost on the way."""
+        """Put an event without publishing it: for a gateway, a message was lost on the way."""
         self.offset += 1
         row = StoredRow(self.entry.generation, self.offset + 1, self.offset, 0, f'{{"text":"{value}"}}'.encode())
         history = self.keys.history(self.begun, client.encode())
@@ -83,7 +83,7 @@ class FeedStore:
         return self.offset
 
     def pass_by(self, records: int = 1) -> None:
-        """Records of somebody else."""
+        """Put records of other clients."""
         self.put("somebody else", *["-"] * records)
 
     def position(self, offset: int, generation: int = 1) -> str:
@@ -91,16 +91,16 @@ class FeedStore:
         return str(Position(self.place.lineage, generation, {0: offset} if offset >= 0 else {}))
 
     def sweep(self) -> None:
-        """What a materializer does every second: drop what has lapsed."""
+        """Drop what has lapsed, as a materializer does every second."""
         while self._feeds.lapse(self.place, self.begun):
             pass
 
     def listening(self) -> set[bytes]:
-        """Who is registered; some of it may have expired."""
+        """The registrations; some of them may have expired."""
         return set(cast(list[bytes], self.redis.zrange(self.keys.listening, 0, -1)))
 
     def held(self) -> set[bytes]:
-        """All keys of the feed that are about clients."""
+        """All Redis keys of the feed that are about clients."""
         keys = self.keys
         whole = {keys.position, keys.marks, keys.times, keys.taken}
         stem = keys.position.removesuffix(b"position")

@@ -1,7 +1,7 @@
 """A store of one feed client in memory, whose answers and messages come when the test says so.
 
-Each call waits: first until the store takes it up, which is one moment, then until the answer has arrived. So a test
-can put anything between the two, and between an event and its message.
+Each call waits twice: until the store does it, in one moment, and until the answer has arrived. So a test can put
+anything between the two, and between an event and its message.
 """
 
 # ruff: noqa: ARG002
@@ -50,7 +50,7 @@ class Call:
 
 @dataclass
 class FeedStoreModel:
-    """The store. `written` are all events that there ever were for the client; `under_way` are messages."""
+    """The store. `written` are all events that the client ever had; `under_way` are messages."""
 
     feed: CatalogFeed
     offset: int = -1
@@ -65,16 +65,16 @@ class FeedStoreModel:
 
     @property
     def always(self) -> bool:
-        """Whether events are kept for who does not listen."""
+        """Whether events are kept for clients that do not listen."""
         return self.feed.retain == "always"
 
     @property
     def last(self) -> int:
-        """The offset of the last event that is kept, or after which the history is complete."""
+        """The offset of the last event that is kept. If none is, the offset after which the history is complete."""
         return self.kept[-1].offset if self.kept else self.start
 
     def write(self, *, event: bool) -> None:
-        """The next record of the changelog: an event of the client, or one of somebody else."""
+        """Write the next record of the changelog: an event of this client, or of another one."""
         self.offset += 1
         if not event:
             return
@@ -99,7 +99,7 @@ class FeedStoreModel:
             self.kept.clear()
 
     def publish_again(self) -> None:
-        """What is kept is published once more, as in a restore."""
+        """Publish what is kept once more, as a restore does."""
         before = self.start
         for row in self.kept:
             self.under_way.append(b"%d %b" % (before, row.pack()))

@@ -1,4 +1,4 @@
-"""A feed whose changelog the test writes itself, and a gateway's side of it that asks plainly."""
+"""A feed whose changelog the test writes itself, and a plain version of the gateway's side of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FeedLog:
         self.name()
 
     def name(self, **declared: Any) -> None:
-        """Write a catalog that declares the feed so."""
+        """Write a catalog that declares the feed with these settings."""
         self.entry = replace(self.entry, **declared)
         self._catalogs.put(APP_RECORD, Catalog(self.app, {}, {self.feed: self.entry}).encode())
         self._catalogs.flush()
@@ -80,7 +80,7 @@ class FeedLog:
             client.close()
 
     def kept(self, url: str) -> dict[bytes, list[bytes | None]]:
-        """The values of all events that Redis keeps, by client; whoever they are of."""
+        """The values of all events that Redis keeps, by client, for every client."""
         client = redis.Redis.from_url(url)
         try:
             begun = cast(bytes, client.hget(cast(str, self.keys.position), "history") or b"")
@@ -95,7 +95,7 @@ class FeedLog:
 
 
 class Gateway:
-    """The store as a gateway uses it, one call after the other."""
+    """The store as a gateway uses it, one call at a time."""
 
     def __init__(self, log: FeedLog, url: str, name: str, lease: float) -> None:
         self._log = log
@@ -116,19 +116,18 @@ class Gateway:
         return self._runner.run(self._listening.events(self._log.place, client, after))
 
     def events(self, client: bytes, after: int = -1) -> list[bytes | None] | None:
-        """The values of the events of a client after an offset; None where it must register first."""
+        """The values of the events of a client after an offset; None if it must register first."""
         page = self.page(client, after)
         return None if page is None else [row.value for row in page.events]
 
     def close(self) -> None:
-        """Close the connections."""
         self._runner.run(self._servers.close())
         self._runner.close()
 
 
 @contextmanager
 def gateway(log: FeedLog, url: str, name: str = "g1", *, lease: float = 3600.0) -> Iterator[Gateway]:
-    """A gateway's side of a feed; registrations last for a while, so that no test waits for their refresh."""
+    """A gateway's side of a feed. Registrations last long, so that no test waits for a refresh."""
     found = Gateway(log, url, name, lease)
     yield found
     found.close()

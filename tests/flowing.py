@@ -1,7 +1,7 @@
-"""Records that flow while Redis fails, who watches it meanwhile, and what Redis must hold afterwards.
+"""Records that flow while Redis fails, a witness that watches meanwhile, and what Redis must hold afterwards.
 
-What it must hold is counted by who writes the records. A witness reads positions: they only rise, except where Redis
-itself has lost something.
+The writer of the records counts what Redis must hold. The witness reads positions: they only rise, unless
+Redis itself has lost something.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEYS = 30
 
 
 class Load:
-    """Changes of random keys, without a pause until `stop`; and what Redis must hold after them."""
+    """Writes changes of random keys until `stop`, without a pause, and knows what Redis must hold after them."""
 
     def __init__(self, log: Changelog, seed: int) -> None:
         self._log = log
@@ -37,7 +37,6 @@ class Load:
         self.written = 0
 
     def start(self) -> None:
-        """Begin to write."""
         self._thread.start()
 
     def flow(self, records: int = 200) -> None:
@@ -46,7 +45,7 @@ class Load:
         eventually(lambda: self.written >= target, "records are written")
 
     def stop(self) -> None:
-        """Write no more; every record is with the broker."""
+        """Write no more, and wait until the broker has every record."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -57,7 +56,7 @@ class Load:
             for _ in range(10):
                 version += 1
                 key = b"%d" % self._chance.randrange(KEYS)
-                # The first key is there at all times, for those who follow it.
+                # The first key always has a row, for the clients that follow it.
                 value = None if key != b"0" and self._chance.random() < 0.2 else b'{"n":%d}' % version
                 self._log.put_later(key, version, value)
                 self.rows[key] = (1, version, value)
@@ -96,7 +95,7 @@ class Witness:
 
 
 def offsets(log: Changelog, url: str) -> list[int]:
-    """The stored offset of each partition; -1 where there is none."""
+    """The stored offset of each partition; -1 if there is none."""
     with redis.Redis.from_url(url, socket_timeout=1) as client:
         names = [partition_keys(log.prefix, log.view, number).position for number in range(PARTITIONS)]
         found = [cast(bytes | None, client.hget(cast(str, name), "offset")) for name in names]
@@ -115,7 +114,7 @@ def flowing(log: Changelog, load: Load, url: str) -> Iterator[Materializer]:
 
 @contextmanager
 def rising(log: Changelog, url: str) -> Iterator[None]:
-    """Positions only rise meanwhile."""
+    """Assert that positions only rise meanwhile."""
     witness = Witness(log, url)
     try:
         yield
@@ -126,7 +125,7 @@ def rising(log: Changelog, url: str) -> Iterator[None]:
 
 @contextmanager
 def following(log: Changelog, url: str, directory: Path, **timing: Any) -> Iterator[Callable[[], list[int]]]:
-    """The versions that a client has seen of the first key; at the end, that they have only risen."""
+    """The versions of the first key that a client has seen; asserts at the end that they have only risen."""
     gateway = GatewayProcess(directory, url, log.app, **timing)
     try:
         gateway.wait_ready()
@@ -148,7 +147,7 @@ def says(materializer: Materializer, text: str) -> None:
 
 
 def assert_whole(log: Changelog, load: Load, url: str, materializer: Materializer) -> None:
-    """At quiet, Redis holds what was written, key by key, and the materializer is well."""
+    """Assert that at quiet Redis holds what was written, key by key, and the materializer is well."""
     load.stop()
     expected = {key: held for key, held in load.rows.items() if held[2] is not None}
 

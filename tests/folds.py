@@ -1,7 +1,7 @@
 """What each kind of view must hold after a history: folds in plain Python, without Spark and without product code.
 
-Each fold takes the records of the source topics, partition by partition in the order of offsets, and gives the rows by
-key: a text, or for several key columns a tuple. `kinds` declares the same views.
+Each fold takes the records of the source topics, partition by partition in the order of offsets, and gives
+the rows by key: a text, or for several key columns a tuple. `kinds` declares the same views.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VALUES: dict[str, dict[str, type]] = {
 
 
 def parsed(value: bytes | None, fields: Mapping[str, type]) -> Row | None:
-    """The declared fields of a JSON object; None for what is no such object."""
+    """The declared fields of a JSON object; None if the value is not such an object."""
     try:
         found = json.loads((value or b"").decode(), parse_constant=_refuse)
     except ValueError:
@@ -57,7 +57,7 @@ def events(history: History) -> Iterator[tuple[Record, Row]]:
 
 
 def grouped(found: Iterable[tuple[Record, Row]], *key: str) -> dict[Any, list[tuple[Record, Row]]]:
-    """Events by key; those without one are left out."""
+    """Events by key; those without a key are left out."""
     groups: dict[Any, list[tuple[Record, Row]]] = {}
     for record, event in found:
         values = tuple(event[name] for name in key)
@@ -163,7 +163,7 @@ def sliding(history: History) -> Rows:
 def first_of(
     found: Iterable[tuple[Record, Row]], identity: Callable[[Record, Row], tuple[Any, ...]]
 ) -> Iterator[tuple[Record, Row]]:
-    """The first event of each identity; one that lacks a part of it is like no other."""
+    """The first event of each identity. An event that lacks a part of its identity is unlike any other."""
     seen = set()
     for record, event in found:
         told = identity(record, event)
@@ -190,7 +190,7 @@ def counted(found: Iterable[tuple[Record, Row]], *key: str) -> Rows:
 
 
 def usable(history: History, *key: str, kept: Callable[[Row], bool] = lambda _: True) -> Iterator[tuple[Record, Row]]:
-    """Events that are not skipped: nothing is remembered of one that lacks a key, unless a condition leaves it out."""
+    """Events that are not skipped. An event that lacks a key is skipped, unless a condition leaves it out first."""
     return ((r, e) for r, e in events(history) if not kept(e) or None not in [e[name] for name in key])
 
 
@@ -220,7 +220,7 @@ def feed(history: History) -> list[tuple[str, int, int, Row]]:
 
 
 def table(history: History, name: str) -> Rows:
-    """What a table holds: the last value of each key that can be read; a null value deletes."""
+    """What a table holds: the last readable value of each key; a null value deletes."""
     rows: Rows = {}
     for record in history.get(name, ()):
         key = text(record.key)

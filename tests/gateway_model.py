@@ -1,4 +1,4 @@
-"""A gateway's parts over a store that is a model: no sockets, no Redis, every step by hand."""
+"""A gateway's parts over a model of the store: no sockets, no Redis, every step by hand."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ModelStore:
         log.append((key, StoredRow(1, version, len(log), 0, value)))
 
     def materialize(self, partition: int, count: int) -> None:
-        """Apply some records of one partition at once; what is news is published in the order of offsets."""
+        """Apply some records of one partition at once, and publish what is news in the order of offsets."""
         first = self.offsets[partition] + 1
         newest: dict[bytes, StoredRow] = {}
         for key, row in self.log[partition][first : first + count]:
@@ -104,13 +104,13 @@ class ModelStore:
                 self.flying.append((key, row.pack()))
 
     def lose(self) -> None:
-        """Redis is emptied; what was published before is still under way."""
+        """Empty Redis. What was published before is still under way."""
         self.rows.clear()
         self.targets = [len(log) - 1 for log in self.log]
         self.offsets = [-1] * self.view.partitions
 
     def cut(self) -> None:
-        """The link breaks: what was under way is lost, and what is published from now on."""
+        """Break the link: what was under way is lost, and so is what is published from now on."""
         self.up = False
         self.flying.clear()
         self.subscribed.clear()

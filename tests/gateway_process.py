@@ -27,12 +27,12 @@ from tailrace.store.layout.keys import default_prefix
 from tailrace.store.write.hand_overs import HandOvers, Served
 from tailrace.store.write.writer import Applied, StoreWriter
 
-# In /proc/net/tcp.
+# The state of a connection in /proc/net/tcp.
 _ESTABLISHED = "01"
-# Short enough to wait for; a test that must not be helped by the sweep makes it long.
+# Short enough to wait for. A test that must not get help from the sweep makes it long.
 TIMING = {"keep_alive": 1.5, "sweep": 0.5, "ping": 0.5, "patience": 1.0, "poll": 0.1, "grace": 1.0}
 
-# The gateway ends with the process that has started it, however that ends (PR_SET_PDEATHSIG, SIGKILL).
+# The gateway ends with the process that started it, however that ends (PR_SET_PDEATHSIG, SIGKILL).
 _MAIN = """
 import ctypes, json, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -53,7 +53,7 @@ def view(name: str, key: str = "movie_id bigint", *, partitions: int = 2, genera
 
 
 class Store:
-    """What a pipeline and a materializer would have written, written by hand."""
+    """Writes by hand what a pipeline and a materializer would have written."""
 
     def __init__(self, redis: str, app: str, *views: CatalogView) -> None:
         self.writer = StoreWriter(redis, default_prefix(app))
@@ -62,7 +62,6 @@ class Store:
         self.offsets: dict[tuple[str, int], int] = {}
 
     def publish_catalog(self) -> None:
-        """Write the catalog."""
         self.writer.put_catalog(APP_RECORD, self.catalog.encode())
 
     def replace(self, *views: CatalogView) -> None:
@@ -71,7 +70,7 @@ class Store:
         self.publish_catalog()
 
     def begin(self, target: int = -1) -> None:
-        """Begin every partition; they are whole once they have reached the target."""
+        """Begin every partition. It is whole once it has reached the target."""
         for name, one in self.catalog.views.items():
             for partition in range(one.partitions):
                 begun = self.writer.begin(name, partition, self.catalog.lineage(one), target, generation=one.generation)
@@ -86,7 +85,6 @@ class Store:
             assert isinstance(served, Served), served
 
     def partition(self, name: str, key: str | bytes) -> int:
-        """The partition of a key."""
         return partition_of(key.encode() if isinstance(key, str) else key, self.catalog.views[name].partitions)
 
     def put(
@@ -156,24 +154,24 @@ class GatewayProcess:
         eventually(lambda: self.get("/health/ready").status_code == 200, "the gateway is ready")
 
     def metric(self, sample: str) -> float:
-        """One sample of the metrics page; 0 where it is not there."""
+        """One sample of the metrics page; 0 if it is not there."""
         found = re.search(rf"^{re.escape(sample)} (\S+)$", self.get("/metrics").text, re.MULTILINE)
         return float(found[1]) if found is not None else 0.0
 
     def follow(self, path: str, **options: Any) -> Tap:
-        """A client that follows a path; it is closed with the process at the latest."""
+        """A client that follows a path. It is closed with the process at the latest."""
         tap = Tap(self.port, path, **options)
         self._taps.append(tap)
         return tap
 
     def socket(self, path: str = "/ws", **options: Any) -> SocketTap:
-        """A client on a WebSocket; it is closed with the process at the latest."""
+        """A client on a WebSocket. It is closed with the process at the latest."""
         tap = SocketTap(self.port, path, **options)
         self._taps.append(tap)
         return tap
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
+        """Send SIGTERM; returns the exit code."""
         self.process.terminate()
         try:
             return self.process.wait(30)
@@ -181,14 +179,14 @@ class GatewayProcess:
             self.process.kill()
 
     def kill(self) -> None:
-        """SIGKILL, and disconnect every client."""
+        """Send SIGKILL, and disconnect every client."""
         self.process.kill()
         self.process.wait()
         for tap in self._taps:
             tap.close()
 
     def close(self) -> None:
-        """Stop, and disconnect every client; fails where the gateway did not end well."""
+        """Stop, and disconnect every client; fails if the gateway did not end well."""
         code = self.stop()
         for tap in self._taps:
             tap.close()
@@ -214,7 +212,7 @@ class Frame:
 
 @dataclass
 class Tap:
-    """A client on a plain socket: it reads when told to and sees chunks, comments and the end of the body."""
+    """A client on a plain socket. It reads when told to, and sees chunks, comments and the end of the body."""
 
     port: int
     path: str
@@ -246,7 +244,7 @@ class Tap:
 
     @property
     def held(self) -> bool:
-        """Whether the gateway has the connection open: its side of it, which says nothing of what was read."""
+        """Whether the gateway's side of the connection is open, whatever this client has read."""
         ends = f"{self.port:04X}", f"{self._socket.getsockname()[1]:04X}"
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
             local, remote, state = line.split()[1:4]
@@ -261,7 +259,7 @@ class Tap:
         return found
 
     def any_frame(self) -> Frame:
-        """The next frame; fails where the stream has ended."""
+        """The next frame; fails if the stream has ended."""
         deadline = time.monotonic() + PATIENCE
         while True:
             block = self._block()
@@ -286,7 +284,7 @@ class Tap:
         return found
 
     def comment(self) -> None:
-        """Wait for a keep-alive; fails where a frame comes first."""
+        """Wait for a keep-alive; fails if a frame comes first."""
         block = self._block()
         assert block == ":", f"expected a keep-alive, got {block!r}"
         self.comments += 1
@@ -309,7 +307,6 @@ class Tap:
             yield block
 
     def close(self) -> None:
-        """Disconnect."""
         self._socket.close()
 
     def _block(self) -> str | None:

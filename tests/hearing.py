@@ -10,7 +10,7 @@ from running import PATIENCE
 
 
 def heard_before(listener: Any, end: bytes) -> Iterator[dict[str, Any]]:
-    """The messages before the one on the channel `end`; fails where that does not come."""
+    """The messages before the one on the channel `end`; fails if that does not come."""
     deadline = time.monotonic() + PATIENCE
     while (message := listener.get_message(timeout=1)) is None or message["channel"] != end:
         assert time.monotonic() < deadline, f"nothing came on {end!r}: is this listener still subscribed?"

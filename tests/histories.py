@@ -1,9 +1,9 @@
 """Random histories of source topics: what producers may write, good and bad, before any product code has seen it.
 
-A history is a list of sends. `records` makes records of it, with a prefix that tells the keys of one history from those
-of others, so that many histories can share topics. What a view makes of a history is the same in every order in which
-the partitions are read: a repeat has the content of its original, and a second content under the same message id
-follows its original in the same partition.
+A history is a list of sends. `records` makes records of it, with a prefix that tells the keys of one history
+from those of others, so that many histories can share topics. A view makes the same of a history in whatever
+order the partitions are read: a repeat has the content of its original, and a second content under the same
+message id follows its original in the same partition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 PARTITIONS = 2
 MINUTE = 60_000
-# All times of a history lie within this many minutes: whatever comes late is not late by more.
+# All times of a history lie within this many minutes, so no event is late by more.
 SPAN = 40
 _MEGABYTE = 1_000_000
 
@@ -70,7 +70,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Put:
-    """A send to a table: a value, None to delete, or bytes that are none of both."""
+    """A send to a table: a value, None to delete, or bytes that are neither."""
 
     table: str
     key: Key | None
@@ -126,14 +126,14 @@ _quarters = st.none() | st.integers(-1, 40).map(lambda n: n / 4)
 
 @st.composite
 def keys(draw: st.DrawFn) -> list[Key]:
-    """A few keys, so that most are used more than once."""
+    """A few keys, so that most occur more than once."""
     found = draw(st.lists(st.tuples(_texts, st.integers(0, 4)), min_size=1, max_size=4))
     return [Key(text, bare == 0) for text, bare in found]
 
 
 @st.composite
 def events(draw: st.DrawFn, most: int = 24) -> list[Send]:
-    """Events: late, repeated, in any order across partitions, with nulls, hostile keys and records that are spoiled."""
+    """Events: late, repeated, in any order across partitions, with nulls, hostile keys and spoiled records."""
     own, clients = draw(keys()), draw(keys())
     found: list[Send] = []
     originals: list[Event] = []
@@ -293,7 +293,7 @@ def _record(send: Send, prefix: str, start: int, suffix: str) -> Record:
     }
     headers: tuple[tuple[str, bytes], ...] = ()
     if send.message is not None:
-        # Of several headers with one name the last counts.
+        # If several headers have one name, the last counts.
         headers = (("message-id", b"other"), ("message-id", f"{prefix}{send.message}".encode()))
     # A null may also be left out.
     body = {name: part for name, part in body.items() if part is not None or not send.escaped}
@@ -302,7 +302,7 @@ def _record(send: Send, prefix: str, start: int, suffix: str) -> Record:
 
 
 def _partition(key: bytes | None, otherwise: int) -> int:
-    """Records of one key are in one partition, as with every producer."""
+    """The partition of a key: all its records are in one, as with every producer."""
     return otherwise if key is None else zlib.crc32(key) % PARTITIONS
 
 

@@ -1,11 +1,10 @@
-"""Hostile clients of a gateway on this machine: random requests that no honest client makes, bounded in number and
-time.
+"""Hostile clients of a gateway on this machine: a bounded number of random requests that no honest client makes.
 
     python tests/hostile.py PORT VIEW SEED SECONDS TOKEN
 
-Each attack leaves its connections open for a while, so that many stand at once. Nothing is asserted here: who runs this
-looks at what the gateway, its honest clients and the rows are like meanwhile and afterwards. Prints how many attacks
-there were, by name.
+Each attack leaves its connections open for a while, so that many are open at once. Nothing is asserted here:
+the caller checks the gateway, its honest clients and the rows, meanwhile and afterwards. Prints how many
+attacks there were, by name.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from contextlib import suppress
 
 from peers import UPGRADE, Kind, Peers, answer, frame, send
 
-# At once.
+# How many connections there are at once.
 _CONNECTIONS = 60
 _VALUES = ("'x'", "'y'", "''", "null", "1e400", "-0.0", "'\\u0000'", "'%'", "99999999999999999999", "true")
 _COLUMNS = ("k", "n", "nothing", "movie_id", "rating", "ratings", "`k`", "_key")
@@ -27,7 +26,7 @@ _GLUE = (" and ", " or ", " and not ", " AND (", "; drop ", ") or (")
 
 
 class Hostile(Peers):
-    """Attacks on one gateway; a seed gives the same ones again."""
+    """Attacks on one gateway. A seed gives the same attacks again."""
 
     def __init__(self, port: int, view: str, seed: int, token: str) -> None:
         super().__init__(port, seed, _CONNECTIONS)
@@ -99,7 +98,7 @@ class Hostile(Peers):
             self._streams.append(json.loads(opened)["id"])
 
     async def pages(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Listings with pages and positions that nobody has given out."""
+        """Listings with pages and positions that no gateway has given out."""
         forged = base64.urlsafe_b64encode(self._chance.randbytes(40)).decode()
         query = self._chance.choice([f"page={forged}", f"after={forged}", "after=00000000.1.0-0", "limit=1e9"])
         self._send(writer, "GET", f"/views/{self._view}?{query}")
@@ -120,7 +119,7 @@ class Hostile(Peers):
             await writer.drain()
 
     async def frames(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Messages that are no messages, and many subscriptions."""
+        """Frames that are not messages, and many subscriptions."""
         await self._open(reader, writer)
         for number in range(300):
             choice = self._chance.randrange(5)
@@ -141,7 +140,7 @@ class Hostile(Peers):
         await reader.read(100_000)
 
     async def wrong_upgrade(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """An upgrade by a method that has none."""
+        """An upgrade with a method that can't upgrade."""
         self._send(writer, "POST", "/ws", b"", "Upgrade: websocket", "Connection: Upgrade")
         await reader.read(1000)
 

@@ -27,7 +27,7 @@ class Kinds:
 
 
 def module(declared: str, fresh: str, modes: Sequence[str] = MODES) -> str:
-    """The text of a user's module that declares them."""
+    """The text of a user's module that declares these kinds."""
     path = str(Path(__file__).parent)
     return (
         f"import sys\nsys.path.insert(0, {path!r})\nimport kinds\n"
@@ -71,7 +71,7 @@ def over_events(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
 
 
 def few_events(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
-    """Of them the feed, and those that know a time."""
+    """The feed of `over_events`, and its views that know a time."""
     app = App(f"over-events{fresh}")
     events = _events(app, fresh)
     found: dict[tuple[str, str], View | Feed] = {}
@@ -118,7 +118,7 @@ def faults(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
 
 
 def few_faults(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
-    """A view without state, a window and a join, where one of each kind would take too long."""
+    """A view without state, a window and a join, for tests in which one of each kind would take too long."""
     app = App(f"faults{fresh}")
     events = _events(app, fresh)
     a = app.table(f"a{fresh}", key="id", value="title string, year int")
@@ -133,7 +133,7 @@ def few_faults(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
 
 
 def few_kinds(fresh: str = "", modes: Sequence[str] = MODES) -> Kinds:
-    """A view for each part of the pipeline that is Java: what is read, summed, conflated, shuffled and written."""
+    """A view for each Java part of the pipeline: those that read, sum, conflate, shuffle and write."""
     app = App(f"few-kinds{fresh}")
     events = _events(app, fresh)
     a = app.table(f"a{fresh}", key="id", value="title string, year int")

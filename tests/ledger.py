@@ -1,7 +1,8 @@
-"""A ledger of what producers wrote: the recount that rows are compared with when topics have lost records since.
+"""A ledger of what producers wrote: tests compare rows with it if topics have lost records since.
 
-Kafka may have compacted or removed records, and keys may have moved to other partitions. The ledger has all of them,
-with the partition and offset that the broker gave them, and says what the rows of each kind of view must be.
+Kafka may have compacted or removed records, and keys may have moved to other partitions. The ledger has every
+record, with the partition and offset that the broker gave it, and says what the rows of each kind of view
+must be.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import folds
 from histories import EVENTS, Record
 from tailrace.dev.broker import Broker
 
-# Topic → partition → the offsets from one up to another that a view has never counted.
+# Topic → partition → the range of offsets that a view has never counted.
 Lost = Mapping[str, Mapping[int, tuple[int, int]]]
 
 _FOLDS: Mapping[str, folds.Fold] = {**folds.OVER_EVENTS, **folds.OVER_TABLES}
-# Views over another one: made of its rows as they are.
+# Views over another view, made of its rows as they are.
 _OVER_AVERAGES = ("good", "enriched")
 
 
@@ -38,7 +39,7 @@ class Ledger:
     _clock: int = 0
 
     def send(self, records: Iterable[Record]) -> None:
-        """Write records where a producer puts them that knows of all partitions; those of tables in rising time."""
+        """Write records as a producer does that knows all partitions; those of tables in rising time."""
         producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 1})
         failed: list[object] = []
         for given in records:
@@ -60,7 +61,7 @@ class Ledger:
         assert producer.flush(60) == 0 and not failed, f"not written: {failed[:3]}"
 
     def rows(self, kind: str, lost: Lost, parent: folds.Rows | None = None) -> folds.Rows:
-        """What a view of a kind must hold that has lost some records; `parent` are the rows of the view it reads."""
+        """What a view of a kind must hold if it lost some records. `parent` are the rows of the view that it reads."""
         if kind in _OVER_AVERAGES and parent is not None:
             return _over_averages(kind, parent, self.history({}))
         return _FOLDS[kind](self.history(lost))
@@ -75,7 +76,7 @@ class Ledger:
         return set(_FOLDS[kind](ordered(later)))
 
     def history(self, lost: Lost) -> dict[str, list[Record]]:
-        """Every record that was not lost, in the order in which a view of the latest values takes them."""
+        """Every record that was not lost, in the order in which a view of the latest values reads them."""
         kept = []
         for record in self.records:
             first, end = lost.get(record.topic, {}).get(record.partition, (0, 0))
@@ -98,7 +99,7 @@ class Ledger:
 
 
 def ordered(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """By topic; of a key that is in several partitions, the one whose newest record has the latest time comes last."""
+    """Records by topic. If a key is in several partitions, the one whose newest record is the latest comes last."""
     by_topic: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda one: (one.partition, one.offset)):
         by_topic.setdefault(record.topic, []).append(record)

@@ -1,4 +1,4 @@
-"""A writer to a real Redis that has lost the position of a partition when one chosen call comes."""
+"""A writer to a real Redis, which lacks the position of a partition during one chosen call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.store.write.writer import StoreWriter
 class LosingWriter(StoreWriter):
     """Renames the position right before the first call of a script, and back right after it.
 
-    So that this call alone meets a Redis that does not know the partition: who looks later finds everything as it was.
+    So only this call meets a Redis that does not know the partition. Later calls find everything as it was.
     """
 
     def __init__(self, url: str, prefix: str, script: str, position: bytes) -> None:
@@ -30,12 +30,12 @@ class LosingWriter(StoreWriter):
         return _Losing(self, made) if names == (self._chosen,) else made
 
     def takes(self, key: bytes) -> bool:
-        """Whether the call that has this key is the one to be disturbed."""
+        """Whether the call with this key is the one to disturb."""
         return not self.lost and key == self._position
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Redis without the position."""
+        """Take the position from Redis meanwhile."""
         self.lost = True
         kept = cast(str, self._position + b":away")
         self._client.rename(cast(str, self._position), kept)

@@ -76,7 +76,7 @@ class Changelog:
         self.name_build(1)
 
     def name_build(self, generation: int, *, next: int | None = None, since: Mapping[int, int] | None = None) -> None:
-        """Write a catalog that names the build to serve, and the one that is being made."""
+        """Write a catalog that names the build to serve, and the next one."""
         following = None if next is None else replace(self.entry, generation=next)
         offsets = {str(number): offset for number, offset in (since or {}).items()}
         entry = replace(self.entry, generation=generation, next=following, since=offsets)
@@ -84,7 +84,7 @@ class Changelog:
         self._catalogs.flush()
 
     def finish_batch(self, number: int, generation: int = 1) -> None:
-        """Say that the pipeline has finished a batch."""
+        """Write that the pipeline has finished a batch."""
         progress = ViewProgress(self.view, generation, number, 0)
         self._catalogs.put(PROGRESS_RECORDS + self.view, progress.encode())
         self._catalogs.flush()
@@ -115,7 +115,7 @@ class Changelog:
         producer.commit_transaction(30)
 
     def put_later(self, key: bytes, version: int, value: bytes | None) -> None:
-        """Write one change, and do not wait: `flush` does."""
+        """Write one change without waiting; `flush` waits."""
         headers = cast(Any, Change(key, value, 1, version, 0, -1).headers())
         self._producer.produce(self.view, value, key=key, headers=headers)
 
@@ -136,7 +136,7 @@ class Changelog:
         assert self._producer.flush(30) == 0
 
     def ends(self) -> dict[int, int]:
-        """Per partition the offset of the last record; -1 where there is none."""
+        """Per partition the offset of the last record; -1 if there is none."""
         consumer = self._consumer()
         try:
             found = {}
@@ -172,7 +172,7 @@ class Changelog:
         return partition_keys(self.prefix, self.view, partition_of(key, PARTITIONS))
 
     def rows(self, url: str, *, kept: bool = False) -> Rows:
-        """The rows and tombstones that Redis serves, or those that it keeps back; nothing where it is away."""
+        """The rows and tombstones that Redis serves, or those that it keeps back; nothing if it is away."""
         found: Rows = {}
         try:
             client = client_of(url)
@@ -196,7 +196,7 @@ class Changelog:
 
 
 class App(Protocol):
-    """What a materializer must know of an app whose changelogs a test writes."""
+    """What a materializer must know about an app whose changelogs a test writes."""
 
     app: str
     prefix: str
@@ -205,7 +205,7 @@ class App(Protocol):
 
 @contextmanager
 def running(log: App, url: str, **options: Any) -> Iterator[Materializer]:
-    """A materializer that steps in a thread of its own; the options are those of `still`."""
+    """A materializer that steps in its own thread. The options are those of `still`."""
     with still(log, StoreWriter(url, log.prefix), **options) as materializer:
         stop = threading.Event()
 

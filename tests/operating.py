@@ -19,20 +19,20 @@ from running import eventually
 from tailrace.dev.broker import Broker
 from tailrace.kafka.topics import Topics
 
-# The cleaner takes whatever is not in the open segment, and keeps tombstones for a day.
+# The cleaner compacts everything outside the open segment, and keeps tombstones for a day.
 _EAGER = {"segment.ms": "50", "min.cleanable.dirty.ratio": "0.0", "min.compaction.lag.ms": "0"}
 _FILLER = b"filler of a segment"
 
 
 class Operator:
-    """An operator with the rights to do everything."""
+    """An operator who may do everything."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._admin = AdminClient({"bootstrap.servers": broker.address})
 
     def create(self, topic: str, partitions: int, **config: str) -> None:
-        """Make a topic; settings are spelled with underscores."""
+        """Create a topic; settings are spelled with underscores."""
         settings = {name.replace("_", "."): value for name, value in config.items()}
         Topics(self._broker.address).create(topic, partitions=partitions, replication=1, config=settings)
 
@@ -40,20 +40,20 @@ class Operator:
         return Topics(self._broker.address).describe([topic])[topic].partitions
 
     def add_partitions(self, topic: str, total: int) -> None:
-        """Alter a topic to have so many, and return when the broker knows it."""
+        """Give a topic `total` partitions, and return when the broker knows."""
         for future in self._admin.create_partitions([NewPartitions(topic, total)]).values():
             future.result(30)
         eventually(lambda: self.partitions(topic) == total, "the partitions are there")
 
     def remove_records(self, topic: str, before: Mapping[int, int] | None = None) -> None:
-        """Remove records as retention does: all of them, or those before an offset of a partition."""
+        """Remove records as retention does: all of them, or those before an offset per partition."""
         numbers = range(self.partitions(topic)) if before is None else before
         offsets = [TopicPartition(topic, n, -1 if before is None else before[n]) for n in numbers]
         for future in self._admin.delete_records(offsets).values():
             future.result(30)
 
     def alter(self, topic: str, settings: Mapping[str, str | None]) -> None:
-        """Change settings of a topic; None takes the default again."""
+        """Change settings of a topic; None restores the default."""
         entries = [
             ConfigEntry(
                 name,
@@ -68,7 +68,7 @@ class Operator:
 
     @contextmanager
     def cleaning(self) -> Iterator[None]:
-        """Meanwhile the broker's cleaner does not rest."""
+        """Keep the broker's cleaner from resting meanwhile."""
 
         def alter(operation: AlterConfigOpType) -> None:
             entry = ConfigEntry("log.cleaner.backoff.ms", "50", incremental_operation=operation)
@@ -83,9 +83,10 @@ class Operator:
             alter(AlterConfigOpType.DELETE)
 
     def compact(self, topic: str, *, tombstones: bool = False) -> None:
-        """Have a topic compacted up to what it holds now; of each key the last record is left.
+        """Compact a topic up to what it holds now: the last record of each key is left.
 
-        tombstones: remove those as well, as a day later. Deleted records of a key that nothing else has fill segments.
+        tombstones: remove those as well, as a day later. Deleted records of an otherwise unused key fill
+        segments.
         """
         before = self.records(topic)
         expected = _compacted(before, tombstones=tombstones)

@@ -1,4 +1,4 @@
-"""Orders of two customers, for tests of who may see what."""
+"""Orders of two customers, for tests of rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans without some of the pipeline's parts that are Java, in a session that has them."""
+"""Plans without some of the pipeline's Java parts, in a session that has them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.pipeline.spark.jvm_parts import ACTIVE, active, told
 
 @contextmanager
 def without(spark: SparkSession, *parts: str) -> Iterator[None]:
-    """Plans that are made meanwhile do without these parts."""
+    """Make plans without these parts meanwhile."""
     before = active(spark)
     spark.conf.set(ACTIVE, told(before - set(parts)))
     try:

@@ -1,4 +1,4 @@
-"""Many clients on plain connections, each with something else to do, for a while."""
+"""Many clients on plain connections, each with another task, for a while."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Kind = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Peers(ABC):
-    """Clients of one gateway, so many at once; a seed gives the same ones again.
+    """Clients of one gateway, a number of them at once. A seed gives the same clients again.
 
-    `done` counts what they did, by name, and `failed` what ended otherwise than they wanted.
+    `done` counts what they did, by name, and `failed` what did not end as they expected.
     """
 
-    # For how many seconds at most a connection is left open.
+    # How many seconds a connection is left open at most.
     left_open = 8.0
 
     def __init__(self, port: int, seed: int, at_once: int) -> None:
@@ -44,7 +44,7 @@ class Peers(ABC):
         """What a client may do with its connection."""
 
     async def run(self, seconds: float) -> None:
-        """Come and go for so long."""
+        """Let clients come and go for so many seconds."""
         end = time.monotonic() + seconds
         running: set[asyncio.Task[None]] = set()
         while time.monotonic() < end:

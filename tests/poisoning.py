@@ -1,4 +1,4 @@
-"""A materializer process that is attacked, and what attackers write: records, commands and messages of any make."""
+"""A materializer process under attack, and what attackers write: records, commands and messages of any kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tailrace.dev.ports import free_port
 
 
 class MaterializerProcess:
-    """The command line's materializer of an app; `start` may be called again after `stop`."""
+    """A materializer process of an app. `start` may be called again after `stop`."""
 
     def __init__(self, directory: Path, log: Changelog, redis: str) -> None:
         self._url = f"http://127.0.0.1:{(port := free_port())}"
@@ -37,14 +37,13 @@ class MaterializerProcess:
         eventually(lambda: self._get("/health/ready") is not None, "the materializer is ready")
 
     def metric(self, sample: str) -> float:
-        """One sample of its metrics; 0 where it is not there, -1 where the process does not answer."""
+        """One sample of its metrics; 0 if it is not there, -1 if the process does not answer."""
         if (page := self._get("/metrics")) is None:
             return -1.0
         found = re.search(rf"^{re.escape(sample)} (\S+)$", page, re.MULTILINE)
         return float(found[1]) if found is not None else 0.0
 
     def stop(self) -> None:
-        """End it."""
         self._part.stop()
 
     def _get(self, path: str) -> str | None:
@@ -80,7 +79,7 @@ GARBAGE = [b"", b"null", b"{", b"\xff\xfe", b"[]", b"7", b'"x"', DEEP, b'{"a":' 
 
 
 def damaged(chance: random.Random, data: bytes) -> bytes:
-    """A JSON object with one thing in it that is another than expected."""
+    """A JSON object with one part replaced by something unexpected."""
     found = json.loads(data)
     at: Any = found
     while True:

@@ -1,4 +1,4 @@
-"""Histories through a running pipeline: what its changelogs hold is compared with the folds."""
+"""Histories through a running pipeline: its changelogs are compared with the folds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tailrace.declarations.views import Feed
 from tailrace.kafka.refresh import REFRESH
 
 FOLDS: Mapping[str, folds.Fold] = {**folds.OVER_EVENTS, **folds.OVER_TABLES}
-# A key's events come from one partition: there every version is one row, also after a crash.
+# In these views a key's events come from one partition, so every version is one row, also after a crash.
 EXACT = ("last", "recent")
 
 
@@ -29,7 +29,7 @@ def _headers(message: Message) -> tuple[tuple[str, bytes], ...]:
 
 @dataclass
 class Proof:
-    """An app whose topics are written and whose changelogs are followed."""
+    """An app: writes its topics, and follows its changelogs."""
 
     tailrace: Tailrace = field(repr=False)
     kinds: Kinds = field(repr=False)
@@ -65,7 +65,7 @@ class Proof:
         assert left == 0 and not failed, f"not written: {left}, {failed[:3]}"
 
     def read(self) -> bool:
-        """Take what the topics have got since the last call; False where that is nothing."""
+        """Take what the topics have got since the last call; False if that is nothing."""
         if not self._assigned:
             names = [*(topic.name for topic in self.kinds.app.topics), *self._changelogs]
             self._consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t in names for p in range(PARTITIONS)])
@@ -105,7 +105,7 @@ class Proof:
         }
 
     def violations(self, *, once: bool = True, expected: Mapping[str, folds.Rows] | None = None) -> list[str]:
-        """What is wrong with the changelogs now; `expected` takes the place of some folds."""
+        """What is wrong with the changelogs now. `expected` replaces some folds."""
         history = self.history()
         rows = {kind: FOLDS[kind](history) for kind, _ in self.kinds.outputs if kind != FEED}
         rows.update(expected or {})

@@ -1,4 +1,4 @@
-"""One partition with live queries on a real Redis, evaluated without a broker."""
+"""One partition with queries on a real Redis, evaluated without a broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tailrace.store.write.writer import Applied, PositionMoved, Rejected, StoreW
 
 COLUMNS = (Column("n", "bigint"), Column("s", "string"), Column("t", "timestamp"))
 START = 1_790_000_000_000
-# Redis goes by its own clock.
+# Far in the future, because Redis goes by its own clock.
 NEVER = 4_000_000_000_000
 
 
@@ -37,7 +37,7 @@ def row(n: int | None, s: str = "a", at: int | None = None) -> bytes:
 
 
 def digest(text: str) -> str:
-    """What a query is named by."""
+    """The name of a query."""
     return parse(text, COLUMNS).digest
 
 
@@ -62,7 +62,7 @@ class QueryBench:
         self._heard(b"begun")
 
     def evaluating(self) -> PartitionQueries:
-        """What an instance that opens the partition has."""
+        """The queries of an instance that opens the partition."""
         return PartitionQueries(self.held, self.live.views["v"], self.store, lambda: self.now, entries=self._entries)
 
     def open(self, stream: str, text: str, *, expires: int = NEVER) -> None:
@@ -72,7 +72,7 @@ class QueryBench:
 
     def end(self, stream: str) -> None:
         self.live.end(stream)
-        # No query ends and begins again within a millisecond.
+        # A query must not end and begin again within a millisecond.
         self.now += 1
         self.tell()
 
@@ -98,7 +98,7 @@ class QueryBench:
         return ViewBatch(pack(made), self.held.stored + len(made), len(made), [], [])
 
     def blindly(self, batch: ViewBatch) -> Applied | PositionMoved:
-        """Apply a batch as an instance does that knows of no query."""
+        """Apply a batch as an instance that knows of no query does."""
         return self.writer.apply(*PLACE, self.held.stored, batch.reached, batch.changes)
 
     def reopen(self) -> None:
@@ -117,7 +117,7 @@ class QueryBench:
         self.held.generation = generation
 
     def settle(self) -> None:
-        """Do all that is due."""
+        """Do everything that is due."""
         for _ in range(1000):
             assert self.queries.tend() is None
             if self.queries.due_in(1.0) > 0:
@@ -134,13 +134,13 @@ class QueryBench:
         return self._heard(b"end")
 
     def query_keys(self) -> set[bytes]:
-        """Every key of queries that Redis has, by the end of its name."""
+        """Every Redis key of queries, by the end of its name."""
         stem = self.names.index.removesuffix(b"queries")
         names = {name.removeprefix(stem) for name in self.client.scan_iter(self._pattern(), count=1000)}
         return {name for name in names if name.startswith((b"quer", b"matches", b"left"))}
 
     def dump(self) -> dict[bytes, tuple[int, bytes]]:
-        """Every key of the partition, with how long it lives."""
+        """Every Redis key of the partition, with how long it lives."""
         found: dict[bytes, tuple[int, bytes]] = {}
         for name in self.client.scan_iter(self._pattern(), count=1000):
             data: Any = self.client.dump(name)
@@ -149,7 +149,7 @@ class QueryBench:
         return found
 
     def load(self, dump: dict[bytes, tuple[int, bytes]]) -> None:
-        """Let the partition have these keys alone."""
+        """Let the partition have only these keys."""
         for name in self.client.scan_iter(self._pattern(), count=1000):
             self.client.delete(name)
         for name, (ttl, data) in dump.items():
@@ -165,7 +165,7 @@ class QueryBench:
 
     def _heard(self, mark: bytes) -> list[tuple[str, Message]]:
         found: list[tuple[str, Message]] = []
-        # Whatever was published before the mark comes before it.
+        # Everything that was published before the mark comes before it.
         self.client.publish((self.names.index + b":" + mark).decode(), mark)
         deadline = time.monotonic() + 30
         while True:

@@ -10,7 +10,7 @@ from tailrace.store.read.matches import Matches, Members, NotReady, NotResumable
 
 
 class Reading:
-    """The gateway's reader of queries over one view, called from tests that do not run in an event loop."""
+    """The gateway's reader of queries over one view, for tests that do not run in an event loop."""
 
     def __init__(self, url: str, prefix: str, view: str, lineage: str) -> None:
         self._runner = asyncio.Runner()
@@ -33,7 +33,7 @@ class Reading:
 
 
 class Follower:
-    """A client's copy of one query in a partition, kept as a gateway does: by messages, and by reading after a gap."""
+    """A client's copy of one query in a partition, kept as a gateway does: by messages, and by a read after a gap."""
 
     def __init__(self, reading: Reading, partition: int, query: str) -> None:
         self._reading = reading
@@ -64,7 +64,7 @@ class Follower:
         assert event.kind in (ROW, GONE, READY)
 
     def is_other(self, event: QueryEvent) -> bool:
-        """Whether a message is from a store that does not know of this client's position."""
+        """Whether a message is from a store that does not know this client's position."""
         if self.position is None:
             return False
         generation, offset = self.position

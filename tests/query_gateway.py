@@ -12,7 +12,7 @@ from streaming import Streams
 
 
 class QueryGateway(GatewayProcess):
-    """A gateway process that knows Kafka."""
+    """A gateway process with Kafka."""
 
     def __init__(self, directory: Path, streams: Streams, redis: str, *, kafka: str | None = None, **timing: float):
         log = streams.log
@@ -33,7 +33,7 @@ class QueryGateway(GatewayProcess):
 
 
 class Copy:
-    """What a client holds that applies the frames in order."""
+    """What a client holds if it applies the frames in order."""
 
     def __init__(self, tap: Tap) -> None:
         self.tap = tap
@@ -63,11 +63,10 @@ class Copy:
         return self.seen[first:]
 
     def until(self, keys: Iterable[str], holds: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
-        """Apply frames until exactly these keys are held, and something holds of the rows."""
+        """Apply frames until the client holds exactly these keys, and `holds` is true of their rows."""
         wanted = set(keys)
         while set(self.rows) != wanted or not holds(self.rows):
             self.take(self.tap.frame())
 
     def close(self) -> None:
-        """Disconnect."""
         self.tap.close()

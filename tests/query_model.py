@@ -1,6 +1,6 @@
-"""A store of one query that does what the scripts do, in memory; and clients that apply every frame they are written.
+"""A store of one query in memory that does what the scripts do, and clients that apply every frame they are written.
 
-Everything between a change and a message, and between a message and a gateway, can be made to go wrong.
+A test can make everything go wrong between a change and a message, and between a message and a gateway.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TIMING = Timing(poll=0.001, patience=5.0, sweep=0.01, late=0.005, lease=60, ling
 
 @dataclass
 class Part:
-    """One partition as the store has it: `held` are rows that match, with what a scan would find in `rows`."""
+    """One partition as the store has it: `held` has the rows that match, `rows` what a scan would find."""
 
     offset: int = -1
     rows: dict[bytes, StoredRow] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class ModelStore:
         self.versions = 0
 
     def put(self, number: int, key: bytes, present: bool) -> None:
-        """One change, evaluated in the same step where the query is being evaluated."""
+        """Make one change, and evaluate it in the same step if the query is being evaluated."""
         self._restore(number)
         part = self.parts[number]
         part.offset += 1
@@ -75,7 +75,7 @@ class ModelStore:
             self._match(number, key, part.offset, settled=True)
 
     def tick(self, number: int, key: bytes) -> None:
-        """A row leaves, or comes back, by the clock: no offset says so."""
+        """Let a row leave, or come back, by the clock: no offset says so."""
         self._restore(number)
         part = self.parts[number]
         if not self.clock or part.ready is None or key not in part.rows:
@@ -89,12 +89,12 @@ class ModelStore:
             self._publish(number, QueryEvent(ROW, key, 1, row.version, row.offset, 0, row.value), settled=True)
 
     def save(self, number: int) -> None:
-        """What a rollback brings back."""
+        """Note what a rollback brings back."""
         if number not in self.changelog:
             self.saved[number] = deepcopy(self.parts[number])
 
     def roll_back(self, number: int) -> None:
-        """The store is as it was saved, and says so, until a materializer restores it."""
+        """Make the store what it was when saved; it says so until a materializer restores it."""
         if number in self.saved and number not in self.changelog:
             self.changelog[number] = (self.parts[number].offset, self.parts[number].rows)
             self.parts[number] = deepcopy(self.saved[number])
@@ -105,21 +105,21 @@ class ModelStore:
             self.parts[number].offset, self.parts[number].rows = self.changelog.pop(number)
 
     def interrupt(self, number: int) -> None:
-        """Another instance opens the partition: nothing is evaluated until `settle`."""
+        """Let another instance open the partition: nothing is evaluated until `settle`."""
         part = self.parts[number]
         if part.ready is not None:
             part.horizon = max(part.horizon, part.ready)
             part.until, part.ready = part.offset, None
 
     def lose(self, number: int) -> None:
-        """The store loses the query: it begins from nothing with the next `settle`."""
+        """Lose the query: it begins from nothing with the next `settle`."""
         self._restore(number)
         part = self.parts[number]
         part.ready, part.until, part.horizon = None, -2, -2
         part.held, part.left, part.number = {}, {}, part.number + 1000
 
     def settle(self, number: int) -> None:
-        """The scan is through."""
+        """Finish the scan."""
         self._restore(number)
         part = self.parts[number]
         if part.ready is not None:
@@ -137,7 +137,7 @@ class ModelStore:
         self._publish(number, QueryEvent(READY, b"", 1, before, part.offset, 0, None), settled=True)
 
     def members(self) -> dict[str, int]:
-        """What a client should hold: key and version."""
+        """What a client should hold: versions by key."""
         return {key.decode(): part.rows[key].version for part in self.parts for key in part.held if key in part.rows}
 
     def _match(self, number: int, key: bytes, offset: int, *, settled: bool) -> None:
@@ -156,7 +156,7 @@ class ModelStore:
         part.number += 1
         self.queue.append((b"%d" % number, Message(part.number, settled, event)))
 
-    # As `tailrace.store.read.matches.Matches`.
+    # The methods of `tailrace.store.read.matches.Matches`.
 
     async def snapshot(self, _v: str, number: int, _l: str, _q: str, *, page: int | None, most: int) -> Any:
         await asyncio.sleep(0)
@@ -250,7 +250,7 @@ class ModelGateway:
         )
 
     def client(self, framing: Framing, position: str | None = None, held: dict[str, int] | None = None) -> ModelClient:
-        """A client that follows the query, with what it holds already."""
+        """A client that follows the query, and already holds `held`."""
         client = ModelClient(framing, held or {}, position)
         client.subscription = QuerySubscription(self.queries, client.wire, "a", "q", "v", "true", position)
         client.wire.stream = client.subscription

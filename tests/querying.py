@@ -1,6 +1,6 @@
 """Random queries and rows, each query in three spellings: ours, SQLite's and Spark's.
 
-The spellings are put together side by side, so that what SQLite or Spark says of a row is independent of our parser.
+The spellings are built side by side, so that what SQLite or Spark says about a row is independent of our parser.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Sql(NamedTuple):
 
 
 def same(text: str) -> Sql:
-    """A text that is spelled alike everywhere."""
+    """A text with the same spelling everywhere."""
     return Sql(text, text, text)
 
 
 def put(shape: str, *parts: Sql) -> Sql:
-    """Parts put into a shape, in each spelling."""
+    """Put parts into a shape, in each spelling."""
     return Sql(*(shape.format(*(part[i] for part in parts)) for i in range(3)))
 
 
 def iso(milliseconds: int) -> str:
-    """As Spark writes a timestamp in a row."""
+    """A timestamp as Spark writes it in a row."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)).strftime(
         "%Y-%m-%dT%H:%M:%S."
     ) + f"{milliseconds % 1000:03d}Z"
@@ -111,7 +111,7 @@ def numbers(draw: st.DrawFn, depth: int = 2, *, decimals: bool = True) -> Sql:
     if kind == 4:
         return same(f"{draw(quarters):.{draw(st.integers(2, 3))}f}" if decimals else "n")
     if kind == 5:
-        # SQLite knows no decimals, and its division of integers is another one.
+        # SQLite has no decimals, and divides integers differently.
         left, right = (draw(numbers(depth - 1, decimals=False)) for _ in range(2))
         return put("(({}) / ({}))", left, right)._replace(sqlite=f"(({left.sqlite}) * 1.0 / ({right.sqlite}))")
     left, right = (draw(numbers(depth - 1, decimals=decimals)) for _ in range(2))
@@ -150,7 +150,7 @@ def time_comparisons(draw: st.DrawFn) -> Sql:
 
 @st.composite
 def likes(draw: st.DrawFn) -> Sql:
-    """LIKE with our default escape, which SQLite must be told of, and with another."""
+    """LIKE with our default escape, which SQLite must be told, and with another."""
     column, literals = draw(text_columns), draw(st.lists(words, max_size=3))
     escape = draw(st.sampled_from(["\\", "!"]))
     parts = []
@@ -198,7 +198,7 @@ def tests(draw: st.DrawFn) -> Sql:
 
 @st.composite
 def conditions(draw: st.DrawFn, depth: int = 3) -> Sql:
-    """Tests with and, or, not and parentheses, where a parenthesis may be missing."""
+    """Tests with and, or, not and parentheses; optional parentheses may be missing."""
     if depth == 0 or draw(st.integers(0, 3)) == 0:
         return draw(tests())
     if draw(st.integers(0, 3)) == 0:

@@ -1,4 +1,4 @@
-"""Redis in all its forms, for tests: behind TLS, as master and replica under Sentinels, and as a Cluster."""
+"""Redis in all its forms: behind TLS, as master and replica under Sentinels, and as a Cluster."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tailrace.dev.redis_server import RedisServer, find_redis_server
 from tls_proxy import TlsProxy
 
 MASTER = "mymaster"
-# A replica is in step at once, and a node that died is noticed soon.
+# A replica is in step at once, and a dead node is noticed soon.
 _QUICK = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
 _NODE_TIMEOUT = "1000"
 
 
 def client_of(url: str) -> Any:
-    """A client of the library's own for any topology, so that tests do not look through what they test."""
+    """The Redis library's own client for any topology, so that tests do not look through what they test."""
     parts = urlsplit(url)
     pairs = (one.partition(":") for one in parts.netloc.split(","))
     hosts = [(host, int(port)) for host, _, port in pairs if port.isdigit()]
@@ -48,7 +48,7 @@ def client_of(url: str) -> Any:
 
 @contextmanager
 def paused(server: RedisServer) -> Iterator[None]:
-    """A server that does nothing, and goes on where it was."""
+    """Pause a server; afterwards it goes on where it was."""
     os.kill(server.part.pid, signal.SIGSTOP)
     try:
         yield
@@ -59,8 +59,8 @@ def paused(server: RedisServer) -> Iterator[None]:
 class Watched:
     """A master and a replica under Sentinels that act within a second or two.
 
-    With TLS, proxies stand before all of them, and are what Sentinels name: clients speak TLS there, and servers among
-    each other plainly.
+    With TLS, each has a proxy in front, and Sentinels name the proxies. Clients speak TLS to the proxies; servers
+    talk to each other without it.
     """
 
     def __init__(self, directory: Path, sentinels: int = 3, *, tls: bool = False) -> None:
@@ -87,7 +87,7 @@ class Watched:
         return None
 
     def name(self, server: RedisServer) -> None:
-        """Have the Sentinels name another server as master, and leave the old one alone."""
+        """Make the Sentinels name another server as master, and leave the old one alone."""
         for port in self._ports:
             with redis.Redis(port=port) as client:
                 sentinel: Any = client
@@ -95,7 +95,6 @@ class Watched:
                 sentinel.execute_command("SENTINEL", "MONITOR", MASTER, LOOPBACK, self.known_as(server), 2)
 
     def stop(self) -> None:
-        """Stop everything."""
         for part in self._sentinels:
             part.kill()
         for server in (self.replica, self.master):
@@ -111,7 +110,7 @@ class Watched:
         return server
 
     def _before(self, port: int) -> int:
-        """The port of the proxy before a port, or the port itself where there are none."""
+        """The port of the proxy in front of a port, or the port itself if there are no proxies."""
         if self._tls is None:
             return port
         if port not in self._proxies:
@@ -145,7 +144,7 @@ class Watched:
 
 
 class Cluster:
-    """Three masters, each with a third of the slots; with TLS, clients are told of proxies."""
+    """Three masters, each with a third of the slots. With TLS, clients are sent to proxies."""
 
     def __init__(self, directory: Path, *, tls: bool = False) -> None:
         self.nodes: list[RedisServer] = []
@@ -182,7 +181,7 @@ class Cluster:
         return next(node for node in self.nodes if node.port == port)
 
     def move(self, key: bytes, target: RedisServer) -> None:
-        """Move the slot of a key to another node, key by key, as a resharding does."""
+        """Move the slot of a key to another node, key by key, as resharding does."""
         source = self.holder(key)
         with self.client(source) as giving, self.client(target) as taking:
             slot = giving.execute_command("CLUSTER", "KEYSLOT", key)
@@ -196,7 +195,6 @@ class Cluster:
                 client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", names[1])
 
     def stop(self) -> None:
-        """Stop every node."""
         for proxy in self.proxies:
             proxy.stop()
         for node in self.nodes:

@@ -22,7 +22,7 @@ from tailrace.dev.repository import root
 VERSION = "3.3.3"
 SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
 SIZE = 158577952
-# The oldest Java that it runs on; Tailrace itself runs on 17, so a machine may have none that is new enough.
+# The oldest Java that it runs on. Tailrace itself runs on 17, so a machine may have none that is new enough.
 OLDEST_JAVA = 21
 _NAME = f"apicurio-registry-app-{VERSION}"
 _PATH = f"io/apicurio/apicurio-registry-app/{VERSION}/{_NAME}-all.tar.gz"
@@ -33,7 +33,7 @@ JAVA_OPTIONS = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLeve
 
 
 class RegistryServer:
-    """Keeps its schemas in memory: each start is an empty registry. Several can run at once, each in its directory."""
+    """Keeps its schemas in memory, so each start is an empty registry. Several can run, each in its own directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
@@ -48,7 +48,7 @@ class RegistryServer:
         return f"http://{LOOPBACK}:{self.port}/apis/ccompat/v7"
 
     def client(self) -> SchemaRegistryClient:
-        """A client that asks again where no answer comes: left alone, it would wait for ever."""
+        """A client that asks again if no answer comes: by default it would wait for ever."""
         return SchemaRegistryClient({"url": self.url, "timeout": 20})
 
     def start(self) -> None:
@@ -60,7 +60,7 @@ class RegistryServer:
                 filtered: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
                 opened.extractall(self._program, **filtered)
         command = [str(java), *JAVA_OPTIONS, f"-Dquarkus.http.host={LOOPBACK}", f"-Dquarkus.http.port={self.port}"]
-        # Its health and metrics are on another port: left alone, a fixed one on all addresses.
+        # Its health and metrics are on another port: by default, a fixed one on all addresses.
         command += [f"-Dquarkus.management.host={LOOPBACK}", "-Dquarkus.management.port=0"]
         command += ["-jar", str(self._program / "quarkus-run.jar")]
         self._part = Part("registry", command, self.log, cwd=self.directory)
@@ -71,14 +71,14 @@ class RegistryServer:
             raise
 
     def stop(self) -> None:
-        """Stop it and remove the program, which is large; the log stays. Does nothing where it does not run."""
+        """Stop it and remove the program, which is large; the log stays. Does nothing if it does not run."""
         if self._part is not None:
             self._part.stop()
         shutil.rmtree(self._program, ignore_errors=True)
 
 
 def _archive() -> Path:
-    """The locked archive, beside the jars in the user's cache; downloaded where it is missing or damaged."""
+    """The locked archive, beside the jars in the user's cache; downloaded if it is missing or damaged."""
     directory = cache_directory()
     directory.mkdir(parents=True, exist_ok=True)
     target = directory / f"{_NAME}-all.tar.gz"

@@ -1,4 +1,4 @@
-"""Watches a whole run of tests from outside: says at once what failed, and ends a run in which something hangs."""
+"""Watches a whole run of tests from outside: says at once what failed, and ends the run if something hangs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-# Four times what a run takes on two cores that do nothing else.
+# Four times as long as a run takes on two cores that do nothing else.
 LONGEST = 75 * 60.0
 # For pytest to end its workers, and to say what is known.
 _LAST_WORDS = 60.0
 
 
 class RunWatch:
-    """A plugin of the process that the run was started in, which hands tests out to others."""
+    """A plugin of the process that starts the run and hands tests out to workers."""
 
     def __init__(self, config: pytest.Config, longest: float = LONGEST) -> None:
         self._config = config
@@ -34,7 +34,7 @@ class RunWatch:
         self._running.pop(nodeid, None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Say it now: the summary comes at the end, and not at all where the run is cut off."""
+        """Say it now: the summary comes at the end, and not at all if the run is cut off."""
         if report.failed:
             self._say(f"\n{report.nodeid} ({report.when}) failed:\n{report.longreprtext}")
 

@@ -1,4 +1,4 @@
-"""The command line's processes over real services, as a user runs them."""
+"""The processes of the command line over real services, as a user runs them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ rating_averages = app.view(
 )
 """
 
-# Long enough for a JVM to start on a machine that is busy with other things; never what a test is about.
+# Long enough for a JVM to start on a busy machine; no test is about it.
 PATIENCE = 300.0
 
 
@@ -59,7 +59,7 @@ class Tailrace:
         self._gateway_port = free_port()
 
     def connect_producer(self) -> None:
-        """Write by a new producer, which knows how many partitions topics have now."""
+        """Write with a new producer, which knows how many partitions topics have now."""
         self._producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 1})
 
     @property
@@ -68,7 +68,7 @@ class Tailrace:
         return f"http://127.0.0.1:{self._gateway_port}"
 
     def row_url(self, key: object, view: str | None = None) -> str:
-        """The address of a row, of another view than the averages where one is named."""
+        """The address of a row, in the view of averages unless another is named."""
         return f"{self.url}/views/{view or self.view}/{key}"
 
     def start_all(self, *pipeline_flags: str) -> None:
@@ -94,7 +94,6 @@ class Tailrace:
         self._start("pipeline", "movies:app", *own, "--batch-interval", "5s", *flags)
 
     def start_materializer(self) -> None:
-        """Start the materializer."""
         self._start("materializer", self.app, "--kafka", self.broker.address, "--redis", self.redis.url)
 
     def start_gateway(self, *flags: str) -> None:
@@ -141,7 +140,7 @@ class Tailrace:
         self.produce(*({"movie_id": movie, "rating": rating} for movie, rating in ratings))
 
     def row(self, key: object, view: str | None = None) -> dict[str, Any] | None:
-        """What a lookup gives; None for 404 and for a gateway that can't answer now."""
+        """The answer to a lookup; None for 404, or if the gateway can't answer now."""
         try:
             response = httpx.get(self.row_url(key, view), timeout=5)
         except httpx.HTTPError:
@@ -152,7 +151,7 @@ class Tailrace:
         return found
 
     def stop(self) -> None:
-        """Stop what runs, the last one first; a test that failed shows the ends of the logs."""
+        """Stop what runs, the last process first. A failed test shows the ends of the logs."""
         for name in reversed(list(self.parts)):
             part = self.parts.pop(name)
             part.stop()

@@ -15,7 +15,7 @@ NewRedis = Callable[..., RedisServer]
 
 
 class Services:
-    """Starts services in directories of their own and stops them all, the last one first."""
+    """Starts services, each in its own directory, and stops them all, the last one first."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -43,7 +43,6 @@ class Services:
         return server
 
     def stop(self) -> None:
-        """Stop what was started."""
         while self._started:
             self._started.pop().stop()
 

@@ -1,4 +1,4 @@
-"""A WebSocket client on a plain socket: it reads when told to, sees every frame, and can break every rule."""
+"""A WebSocket client on a plain socket. It reads when told to, sees every frame, and can break every rule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
 @dataclass
 class SocketTap:
-    """One connection. `status` is that of the handshake; `code` is what the gateway has closed it with."""
+    """One connection. `status` is that of the handshake, and `code` is the gateway's close code."""
 
     port: int
     path: str = "/ws"
@@ -53,7 +53,6 @@ class SocketTap:
         self.head = {name.lower(): value for name, _, value in (line.partition(": ") for line in fields)}
 
     def send(self, **message: Any) -> None:
-        """Send a message."""
         self.send_text(json.dumps(message))
 
     def subscribe(self, id: str, **what: Any) -> list[dict[str, Any]]:
@@ -67,7 +66,7 @@ class SocketTap:
         self.send_frame(TEXT, text.encode())
 
     def send_frame(self, opcode: int, payload: bytes, *, last: bool = True) -> None:
-        """Send a frame, masked as a client's has to be."""
+        """Send a frame, masked as a client must."""
         size, mask = len(payload), os.urandom(4)
         first = (0x80 if last else 0) | opcode
         if size < 126:
@@ -88,7 +87,7 @@ class SocketTap:
             self.ended = True
 
     def message(self) -> dict[str, Any]:
-        """The next message that is not `progress`; fails where the connection has ended."""
+        """The next message that is not `progress`; fails if the connection has ended."""
         deadline = time.monotonic() + PATIENCE
         while True:
             found = self.frame()
@@ -117,7 +116,7 @@ class SocketTap:
                 yield json.loads(found[1].decode())
 
     def frame(self) -> tuple[int, bytes] | None:
-        """The next frame; None at the end, where `code` is set if there was a closing handshake."""
+        """The next frame; None at the end. Then `code` is set if there was a closing handshake."""
         head = self._take(2)
         if head is None:
             return None
@@ -139,7 +138,7 @@ class SocketTap:
         return opcode, payload
 
     def close(self) -> None:
-        """Disconnect, without a word."""
+        """Disconnect without a closing handshake."""
         self._socket.close()
 
     def _take(self, size: int) -> bytes | None:

@@ -54,7 +54,6 @@ class Follower:
         assert held, f"{self.url}: still waiting after {timeout} s; frames so far: {self.frames[-5:]}"
 
     def close(self) -> None:
-        """Disconnect."""
         self._closing.set()
         with suppress(OSError):
             if (link := self._socket) is not None:

@@ -49,5 +49,5 @@ class Bench:
         return self.writer.stored([PLACE])[0]
 
     def names(self) -> set[bytes]:
-        """Which keys of the partition exist beside rows and position."""
+        """The Redis keys of the partition, other than rows and position."""
         return {name.rpartition(b":")[2] for name in self.keys.all if self.client.exists(name)} - {b"rows", b"position"}

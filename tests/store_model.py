@@ -42,7 +42,7 @@ class Build:
 
 @dataclass
 class Model:
-    """A partition; `lineage` is None where Redis has nothing of it."""
+    """A partition; `lineage` is None if Redis has nothing of it."""
 
     lineage: str | None = None
     offset: int = -1
@@ -64,7 +64,7 @@ class Model:
     def apply(
         self, lineage: str, expected: int, reached: int, changes: Sequence[Change]
     ) -> tuple[int, int, list[Change]] | int | None:
-        """Accepted, old and what is published; or where the partition is, None where it is unknown."""
+        """Accepted, old and what is published; or where the partition is, None if that is unknown."""
         if self.lineage != lineage:
             return None
         if self.offset != expected:
@@ -103,7 +103,7 @@ class Model:
         return "served"
 
     def moved(self, lineage: str, generation: int) -> PositionMoved | None:
-        """What who believes in this build is told."""
+        """What a writer of this build is told; None if this is the build."""
         if self.lineage != lineage:
             return PositionMoved(None)
         return None if self.generation == generation else PositionMoved(self.offset)

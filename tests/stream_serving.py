@@ -20,7 +20,7 @@ from tailrace.kafka.commands_topic import CommandsReader
 
 KEYS = [f"k{n}" for n in range(6)]
 
-# One client for all requests: to make one takes longer than most of them. Each has a connection of its own.
+# One client for all requests, because making a client takes longer than most requests. Each has its own connection.
 HTTP = httpx.Client(timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
 
 Pair = tuple[QueryGateway, QueryGateway]
@@ -71,9 +71,10 @@ def commands(streams: Streams) -> dict[str, bytes]:
 
 
 class SocketCopy:
-    """What a client of a stream holds that applies the messages of a WebSocket in order.
+    """What a client of a stream holds if it applies the messages of a WebSocket in order.
 
-    `positions` are of the keys that it holds, `position` is that of the last `ready`. `messages` are all that came.
+    `positions` are those of the keys that it holds, and `position` is that of the last `ready`. `messages`
+    has every message that came.
     """
 
     def __init__(self, tap: SocketTap, id: str) -> None:
@@ -111,13 +112,12 @@ class SocketCopy:
         return [message for message in found if message["type"] != "subscribed"]
 
     def until(self, keys: Iterable[str], holds: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
-        """Apply messages until exactly these keys are held, and something holds of the rows."""
+        """Apply messages until the client holds exactly these keys, and `holds` is true of their rows."""
         wanted = set(keys)
         while set(self.rows) != wanted or not holds(self.rows):
             self.take()
 
     def close(self) -> None:
-        """Disconnect."""
         self.tap.close()
 
 

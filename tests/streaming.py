@@ -32,7 +32,7 @@ class CommandsWriter(OnePartitionWriter):
         super().__init__(servers, commands_topic(app), "commands")
 
     def write(self, command: Command) -> None:
-        """Write what a stream is from now on."""
+        """Write a command, which says what a stream is from now on."""
         self.put(command.stream.id, command.encode())
 
     def end(self, stream: str) -> None:
@@ -88,7 +88,7 @@ class Following:
             self._listener.subscribe(channel)
 
     def copy(self) -> dict[bytes, bytes] | None:
-        """The copy after all that has come; None before every partition was ready."""
+        """The copy after all that has come; None until every partition was ready."""
         for _ in range(10_000):
             message: Any = self._listener.get_message(timeout=0.02)
             if message is None:
@@ -99,7 +99,7 @@ class Following:
         return {key: value for follower in self.followers.values() for key, value in follower.copy.items()}
 
     def resumed(self) -> dict[bytes, bytes] | None:
-        """The copy of a client that comes back with its positions; None where not every partition is ready."""
+        """The copy of a client that comes back with its positions; None unless every partition is ready."""
         for follower in self.followers.values():
             follower.read()
         return self.copy()
@@ -116,7 +116,7 @@ class Following:
 
 @contextmanager
 def following(streams: Streams, url: str, where: str) -> Iterator[Following]:
-    """Follow a query; it is to be opened after that."""
+    """Follow a query, which the test opens after that."""
     found = Following(streams, url, where)
     try:
         yield found

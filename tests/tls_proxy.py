@@ -17,14 +17,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tailrace.dev.ports import LOOPBACK, free_port
 
-# What every TLS connection begins with, and no command of Redis.
+# Every TLS connection begins with this byte, and no Redis command does.
 _HANDSHAKE = b"\x16"
 
 
 class TlsProxy:
-    """What a client sees is a Redis with TLS that asks for its certificate.
+    """To a client, a Redis with TLS that asks for its certificate.
 
-    With `plain`, who begins without TLS is let through as it is: Sentinels and replicas use the address of clients.
+    With `plain`, clients that begin without TLS are let through: Sentinels and replicas use the same address.
     """
 
     def __init__(self, directory: Path, port: int, *, plain: bool = False) -> None:
@@ -44,16 +44,15 @@ class TlsProxy:
 
     @property
     def url(self) -> str:
-        """The URL of a client that proves who it is."""
+        """The URL for a client with a certificate."""
         return f"rediss://{LOOPBACK}:{self.port}/0?{self.options}"
 
     @property
     def options(self) -> str:
-        """What a URL says of certificates."""
+        """The part of a URL that is about certificates."""
         return f"ssl_ca_certs={self.ca}&ssl_certfile={self.certificate}&ssl_keyfile={self.key}"
 
     def stop(self) -> None:
-        """Stop serving."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._listening.close()
@@ -90,11 +89,11 @@ class TlsProxy:
             try:
                 await self._pass_on(reader, writer)
             finally:
-                # What was passed on has been sent; to close in order would wait for the other side.
+                # What was passed on has been sent. An orderly close would wait for the other side.
                 transport.abort()
 
     async def _first_byte(self, link: socket.socket) -> bytes:
-        """The first byte that a client sends, left where it is."""
+        """The first byte that a client sends, without taking it."""
         readable = asyncio.Event()
         self._loop.add_reader(link, readable.set)
         try:
@@ -123,7 +122,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def certificates(directory: Path) -> tuple[Path, Path, Path]:
-    """An authority and a certificate of it for the loopback address, with its key; as files, made once."""
+    """The files of an authority, its certificate for the loopback address, and the key; made once."""
     certificate, key = directory / "certificate.pem", directory / "key.pem"
     if key.exists():
         return certificate, certificate, key

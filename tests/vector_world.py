@@ -1,4 +1,4 @@
-"""Clients of several keys, the link and the store that they depend on: all in one process, one step at a time."""
+"""Clients of several keys, with the link and the store that they depend on: in one process, one step at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Client:
         self.connect()
 
     def connect(self) -> None:
-        """Come (back), with the last position."""
+        """Come, or come back with the last position."""
         framing = Framing.SOCKET if self.socket else Framing.CHUNKED
         self.wire = Wire(self._receive, lambda: None, framing)
         self.subscription = KeySubscription(
@@ -77,7 +77,7 @@ class Client:
         self.id = id or self.id
 
     def check(self) -> None:
-        """What the position claims was sent: a resume sends what is newer, so the rest must be here."""
+        """Assert that what the position claims was sent: a resume sends what is newer, so the rest must be here."""
         if self.id is None:
             return
         position, store = Position.parse(self.id), self.parts.store
@@ -94,7 +94,7 @@ class Client:
 
 
 class World:
-    """Parts, clients and a sweep, which a script moves."""
+    """Parts, clients and a sweep, moved by a script of steps."""
 
     def __init__(self) -> None:
         self.parts = Parts(VIEW)
@@ -109,16 +109,16 @@ class World:
         self.store.write(KEYS[key], self.version, gone=gone)
 
     async def replay(self, key: int) -> None:
-        """The pipeline writes an older version again, at a newer offset."""
+        """Let the pipeline write an older version again, at a newer offset."""
         self.store.write(KEYS[key], max(1, self.version - 2), gone=False)
 
     async def change(self, key: int) -> None:
-        """A change comes as far as the link."""
+        """Let a change come as far as the link."""
         await self.write(key, False)
         self.store.materialize(VIEW.partition(KEYS[key]), 1000)
 
     async def flow(self) -> None:
-        """What is under way arrives, and is written."""
+        """Let what is under way arrive and be written."""
         await self.hear(1000)
         await self.tick()
 
@@ -146,7 +146,7 @@ class World:
     async def reconnect(self, number: int) -> None:
         for client in self.clients[number : number + 1]:
             client.leave()
-            # What it does not follow any more, a client drops by itself.
+            # A client drops rows that it no longer follows.
             kept = [] if client.socket else client.keys
             client.copy = {key: version for key, version in client.copy.items() if key in kept}
             client.connect()
@@ -156,7 +156,7 @@ class World:
             if KEYS[key] not in client.keys and client.ready:
                 client.keys.append(KEYS[key])
                 client.subscription.add([KEYS[key]])
-                # Until the rows are there, a stream that is resumed must be told which keys its client was never sent.
+                # Until the rows are there, a resumed stream must be told which keys its client was never sent.
                 client.id = _without(client.id, VIEW.partition(KEYS[key]))
 
     async def remove(self, number: int, key: int) -> None:
@@ -190,7 +190,7 @@ class World:
         self.store.lose()
 
     async def sweep(self, batches: int) -> None:
-        """Go on with a pass, or begin one."""
+        """Continue a pass, or begin one."""
         for _ in range(batches):
             if not self._batches:
                 self._passage = Passage(self.parts.keys.followed(), size=2)
@@ -203,7 +203,7 @@ class World:
                 self._passage.read(batch, found)
 
     async def settle(self) -> None:
-        """Everything works again, and nothing more happens."""
+        """Let everything work again, and wait until nothing more happens."""
         await self.recover()
         for partition in range(VIEW.partitions):
             self.store.materialize(partition, 1000)
