@@ -204,7 +204,7 @@ def _preferred(fitting: list[tuple[Type, Any]]) -> list[tuple[Type, Any]]:
 
 
 def _plain(of: Type, value: Any) -> Any:
-    """A value without parts as it is written; None where it is not of the type."""
+    """What to write for a value without parts; None if it is not of the type."""
     reader = _READERS.get(of.kind)
     return None if reader is None else reader(of, value)
 
