@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from query_model import ModelClient, ModelGateway, ModelStore
 from tailrace.gateway.connection.wire import Framing
+from tailrace.gateway.live.commands import CommandWriter
 from tailrace.gateway.live.queries.registry import find_lost
 
 PARTITIONS = 2
@@ -138,3 +140,38 @@ def test_whatever_is_lost_late_or_slow_every_copy_is_what_matches_and_no_key_goe
     history: list[tuple[Any, ...]], clock: bool, most_held: int, most_recent: int, page: int
 ) -> None:
     asyncio.run(run(history, clock=clock, most_held=most_held, most_recent=most_recent, page=page))
+
+
+class SlowWriter:
+    """Has each record when told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answer = asyncio.Event()
+
+    async def put(self, key: str, value: bytes | None) -> None:  # noqa: ARG002
+        self.asked.append(key)
+        await self.answer.wait()
+
+    async def close(self) -> None: ...
+
+
+def test_who_comes_while_its_view_is_built_anew_follows_the_new_build() -> None:
+    async def play() -> None:
+        gateway, writer = ModelGateway(ModelStore(1, clock=False, page=3), most_held=9, most_recent=9), SlowWriter()
+        gateway.queries._commands = CommandWriter(writer)
+        client = gateway.client(Framing.SOCKET)
+        while not writer.asked:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        gateway.queries._known.views = {"v": replace(gateway.view, generation=2)}
+        gateway.queries.rebuild({"v"})
+        writer.answer.set()
+        async with asyncio.timeout(5):
+            while client.subscription.followed is None:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        (followed,) = gateway.queries.followed()
+        assert client.subscription.followed is followed and followed.view.generation == 2
+        client.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(play())

@@ -109,11 +109,15 @@ class QueryRegistry:
 
     async def enlist(self, follower: QueryFollower, name: str, text: str) -> WatchedQuery:
         """Have a client follow a query of a view, which may have been rebuilt since the client asked."""
-        view = self._known.views.get(name)
-        if view is None:
-            raise unknown_view(name)
-        _, predicate = await self._predicates.parse(text, view.columns)
-        followed = await self.open(view, text, predicate)
+        while True:
+            view = self._known.views.get(name)
+            if view is None:
+                raise unknown_view(name)
+            _, predicate = await self._predicates.parse(text, view.columns)
+            followed = await self.open(view, text, predicate)
+            # If it was built anew meanwhile, `rebuild` did not know of this client.
+            if self._known.views.get(name) == view:
+                break
         followed.followers.add(follower)
         self.metrics.followers.inc()
         return followed
