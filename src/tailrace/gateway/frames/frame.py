@@ -20,15 +20,21 @@ if TYPE_CHECKING:
 class About:
     """What frames are about: the names that messages carry, and the view that writes a key as an object."""
 
-    __slots__ = ("_names", "_view")
+    __slots__ = ("_key", "_keyed", "_names", "_view")
 
     def __init__(self, names: Mapping[str, str], view: ServedView | None = None) -> None:
-        self._names = to_json(names)[1:-1]
+        self._names = self._keyed = to_json(names)[1:-1]
         self._view = view
+        # The key that was asked for last: a followed key asks for the same one each time.
+        self._key: bytes | None = None
 
     def names(self, key: bytes | None) -> bytes:
         """The names as members of a JSON object, with the key if there is one."""
-        return self._names if key is None else b'%b,"key":%b' % (self._names, to_json(key.decode(errors="replace")))
+        if key is None:
+            return self._names
+        if key is not self._key:
+            self._key, self._keyed = key, b'%b,"key":%b' % (self._names, to_json(key.decode(errors="replace")))
+        return self._keyed
 
     def key_object(self, key: bytes | None) -> bytes:
         """A key as a JSON object of the view's key columns."""

@@ -106,7 +106,7 @@ class TokenAccess(Authorizer):
         try:
             await self._tickets.put(found, json.dumps(known(identity).claims).encode(), TICKET)
         except Unavailable:
-            raise unavailable("Redis is unavailable", "Ask again in a moment.", expected=_TICKETS) from None
+            raise unavailable("Redis is unavailable", "Ask again in a moment.", expected=_TICKETS, got="none") from None
         return found
 
     def _valid(self, identity: Identity) -> Identity:
@@ -120,7 +120,7 @@ class TokenAccess(Authorizer):
         try:
             held = await self._tickets.take(ticket[:200])
         except Unavailable:
-            raise unavailable("Redis is unavailable", "Ask again in a moment.", expected=_TICKETS) from None
+            raise unavailable("Redis is unavailable", "Ask again in a moment.", expected=_TICKETS, got="none") from None
         if held is None:
             raise unauthorized(
                 "unknown ticket",
