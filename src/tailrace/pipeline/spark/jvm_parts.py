@@ -55,7 +55,8 @@ PARTS = {
     JSON: JvmPart(
         ("TypedFunction", "PlainTypes", "FlatJson", "Json", "Functions", "JsonFunctions"),
         ("JsonFunctions", "Json"),
-        "JSON is read by Spark's from_json and checked by expressions, which takes several times the processor time",
+        "JSON is read by Spark's from_json and checked by expressions, which takes several times the processor time; a "
+        "number that no double holds exactly is null in a field declared as string",
         {"spark.sql.catalog.tailrace": "tailrace.JsonFunctions"},
     ),
     SINK: JvmPart(
