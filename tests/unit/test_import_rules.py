@@ -47,6 +47,7 @@ DECLARATIONS = (
 DOORS = {
     "avro": {"encoding", "registry", "schema", "writer_safety"},
     "client": {"__init__"},
+    "events": {"codecs", "records", "schemas"},
     "dev": {"cache", "jars", "java", "ports", "run", "template"},
     "gateway/apidocs": {"documents", "examples"},
     "gateway/connection": {
@@ -61,7 +62,6 @@ DOORS = {
     },
     "gateway/guard": {"access", "guard", "presence", "routes", "token_access"},
     "gateway/http/listings": {"listing_routes"},
-    "gateway/ingest": {"codecs", "records", "schemas", "topics"},
     "gateway/live/feeds": {"registry", "subscription"},
     "gateway/live/keys": {"reads", "registry", "subscription", "sweep"},
     "gateway/live/queries": {"registry", "subscription"},

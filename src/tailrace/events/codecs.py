@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tailrace.avro.encoding import Encoding
 from tailrace.avro.schema import Unwritable
 from tailrace.contracts.catalog import CatalogTopic
-from tailrace.gateway.ingest.json_spans import JsonSpan
+from tailrace.events.json_spans import JsonSpan
 from tailrace.types import spark
 from tailrace.types.tree import Type
 from tailrace.types.values import Mismatch, converted

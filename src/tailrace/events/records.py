@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from tailrace.gateway.ingest import json_spans
-from tailrace.gateway.ingest.codecs import TopicCodecs
-from tailrace.gateway.ingest.json_spans import JsonSpan
+from tailrace.events import json_spans
+from tailrace.events.codecs import TopicCodecs
+from tailrace.events.json_spans import JsonSpan
 from tailrace.kafka.async_delivery import LARGEST
 from tailrace.kafka.delivery import Headers, Outgoing
 from tailrace.types.values import Mismatch, got, is_text, within

@@ -19,7 +19,7 @@ from tailrace.avro.schema import Unwritable
 from tailrace.avro.writer_safety import unusable
 from tailrace.contracts.catalog import CatalogTopic
 from tailrace.errors import TailraceError, Unreachable
-from tailrace.gateway.ingest.codecs import AVRO, TopicCodecs, declared
+from tailrace.events.codecs import AVRO, TopicCodecs, declared
 
 log = logging.getLogger(__name__)
 

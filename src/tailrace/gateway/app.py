@@ -17,9 +17,8 @@ from tailrace import __version__
 from tailrace.gateway.apidocs import documents, examples
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.health import readiness
-from tailrace.gateway.http import browser_client, feeds, follow, streams, tickets, views, websocket
+from tailrace.gateway.http import browser_client, feeds, follow, streams, tickets, topics, views, websocket
 from tailrace.gateway.http.listings import listing_routes
-from tailrace.gateway.ingest import topics
 from tailrace.gateway.problems import answer_in_json
 
 _DESCRIPTION = """

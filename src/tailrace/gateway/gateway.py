@@ -12,13 +12,13 @@ from uuid import uuid4
 from tailrace.access.limits import Limits
 from tailrace.access.revoked import Revoked
 from tailrace.contracts.commands import commands_topic
+from tailrace.events.schemas import EventSchemas
 from tailrace.gateway.budgets import Budgets
 from tailrace.gateway.catalog import ServedCatalog
 from tailrace.gateway.connection.connections import Connections
 from tailrace.gateway.connection.doorway import Doorway
 from tailrace.gateway.guard.access import Access
 from tailrace.gateway.guard.presence import Presence, Revoking
-from tailrace.gateway.ingest.schemas import EventSchemas
 from tailrace.gateway.live.channels import Bell, ChannelRegistry
 from tailrace.gateway.live.commands import CommandWriter
 from tailrace.gateway.live.feeds.registry import FeedRegistry

@@ -9,10 +9,10 @@ from tailrace.access.addresses import is_loopback, read_networks
 from tailrace.access.configuration import read_limits, read_tokens
 from tailrace.access.origins import read_origins
 from tailrace.errors import SettingError
+from tailrace.events.schemas import EventSchemas
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.guard import FrontDoor
 from tailrace.gateway.guard.token_access import TokenAccess
-from tailrace.gateway.ingest.schemas import EventSchemas
 from tailrace.gateway.server import GatewayServer
 from tailrace.gateway.timing import Timing
 from tailrace.settings import Settings

@@ -11,8 +11,8 @@ import pytest
 from registry_server import RegistryServer
 from tailrace.avro.registry import Registry
 from tailrace.contracts.catalog import CatalogTopic
-from tailrace.gateway.ingest import schemas
-from tailrace.gateway.ingest.schemas import EventSchemas
+from tailrace.events import schemas
+from tailrace.events.schemas import EventSchemas
 
 
 def register(server: RegistryServer, topic: str, *names: str) -> int:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tailrace.avro.encoding import Encoding
 from tailrace.avro.schema import Unwritable, read
-from tailrace.gateway.ingest.json_spans import whole
+from tailrace.events.json_spans import whole
 from tailrace.types import json_schema
 from tailrace.types.values import Mismatch
 from tailrace.types.values import converted as checked

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tailrace.contracts.catalog import CatalogTopic, Column
-from tailrace.gateway.ingest import records
-from tailrace.gateway.ingest.codecs import declared
-from tailrace.gateway.ingest.records import CheckedEvents, NotEvents
+from tailrace.events import records
+from tailrace.events.codecs import declared
+from tailrace.events.records import CheckedEvents, NotEvents
 
 VALUE = (Column("n", "bigint"), Column("d", "decimal(38,18)"))
 PAIR = (Column("a", "bigint"), Column("b", "string"))

@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 
 from tailrace.contracts.catalog import Column
-from tailrace.gateway.ingest import json_spans
+from tailrace.events import json_spans
 from tailrace.types.json_schema import example, schema
 from tailrace.types.spark import read, row
 from tailrace.types.tree import Type

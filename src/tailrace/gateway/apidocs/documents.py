@@ -17,11 +17,11 @@ from tailrace import __version__
 from tailrace.access.identity import Identity
 from tailrace.avro.schema import Unwritable
 from tailrace.contracts.catalog import Catalog, CatalogTopic
+from tailrace.events.codecs import TopicCodecs
 from tailrace.gateway.apidocs import asyncapi, openapi
 from tailrace.gateway.apidocs.security import secure, secure_servers
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import Access, identity_of
-from tailrace.gateway.ingest.codecs import TopicCodecs
 
 # How many OpenAPI documents are kept: clients share a few sets of rights.
 _MOST = 32

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from tailrace.contracts.catalog import Catalog, CatalogTopic, CatalogView, Column
-from tailrace.gateway.ingest.codecs import Codec, TopicCodecs, declared
-from tailrace.gateway.ingest.records import MOST
+from tailrace.events.codecs import Codec, TopicCodecs, declared
+from tailrace.events.records import MOST
 from tailrace.types import spark
 from tailrace.types.json_schema import example, schema
 

@@ -14,12 +14,12 @@ from tailrace.access.identity import Identity
 from tailrace.avro.schema import Unwritable
 from tailrace.contracts.catalog import CatalogTopic
 from tailrace.errors import RegistryError, Unreachable
+from tailrace.events.codecs import FORMATS, TopicCodecs
+from tailrace.events.records import MOST, CheckedEvents, NotEvents, read_events
+from tailrace.events.schemas import Unregistered
 from tailrace.gateway.apidocs import examples
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import identity_of
-from tailrace.gateway.ingest.codecs import FORMATS, TopicCodecs
-from tailrace.gateway.ingest.records import MOST, CheckedEvents, NotEvents, read_events
-from tailrace.gateway.ingest.schemas import Unregistered
 from tailrace.gateway.paths import decoded
 from tailrace.gateway.problems import RETRY_AFTER, Problem, no_catalog, shutting_down, unavailable
 from tailrace.kafka.async_delivery import Full, Unwritten, Written

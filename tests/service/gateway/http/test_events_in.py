@@ -25,7 +25,7 @@ from running import eventually
 from tailrace.contracts.catalog import Catalog, CatalogTopic, Column
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
-from tailrace.gateway.ingest.topics import LARGEST, RECORDS
+from tailrace.gateway.http.topics import LARGEST, RECORDS
 from tailrace.kafka.topics import Topics
 
 COLUMNS = (Column("movie_id", "bigint"), Column("rating", "double"), Column("tags", "array<string>"))
