@@ -18,6 +18,7 @@ from stack import stack
 from tailrace.dev.broker import Broker
 from tailrace.dev.parts import Part
 from tailrace.dev.ports import free_port
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import COMPACTED, Topics
 from under_load import SSE, connected, request
 
@@ -89,7 +90,7 @@ def _streams(ends: ExitStack, classes: Path, place: Path) -> tuple[Broker, Part]
     broker = Broker(place / "kafka")
     broker.start()
     ends.callback(broker.stop)
-    topics = Topics(broker.address)
+    topics = Topics(Brokers(broker.address))
     topics.create("ratings", partitions=PARTITIONS, replication=1, config={})
     topics.create(OUTPUT, partitions=PARTITIONS, replication=1, config=COMPACTED)
     assignment = Assignment(

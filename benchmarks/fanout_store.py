@@ -17,6 +17,7 @@ from tailrace.contracts.commands import commands_topic
 from tailrace.contracts.event import FeedEvent
 from tailrace.contracts.record import Change
 from tailrace.errors import PartDied
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import COMMANDS, Topics
 from tailrace.queries import parse
 from tailrace.store.layout import message
@@ -145,7 +146,7 @@ STORES: dict[str, Callable[[str, str, int], Store]] = {KEY: KeyStore, QUERY: Que
 
 def create_commands_topic(kafka: str, app: str) -> None:
     """Create the topic that a gateway asks for queries on, as a pipeline does."""
-    Topics(kafka).create(commands_topic(app), partitions=1, replication=1, config=COMMANDS)
+    Topics(Brokers(kafka)).create(commands_topic(app), partitions=1, replication=1, config=COMMANDS)
 
 
 def _writer(redis: str, catalog: Catalog) -> StoreWriter:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from confluent_kafka import Producer
 
 from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, CatalogView, Column, catalog_topic
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.catalog_topic import CatalogWriter
 from tailrace.kafka.topics import COMPACTED, EVENTS, Topics
 
@@ -68,14 +69,14 @@ def load_feed(kafka: str, app: str, records: int, clients: int) -> Load:
 
 
 def _create(kafka: str, app: str, changelog: str, config: Mapping[str, str]) -> str:
-    topics = Topics(kafka)
+    topics = Topics(Brokers(kafka))
     topics.create(catalog_topic(app), partitions=1, replication=1, config=COMPACTED)
     topics.create(changelog, partitions=PARTITIONS, replication=1, config=config)
     return topics.describe([changelog])[changelog].id
 
 
 def _write_catalog(kafka: str, catalog: Catalog) -> None:
-    writer = CatalogWriter(kafka, catalog_topic(catalog.app))
+    writer = CatalogWriter(Brokers(kafka), catalog_topic(catalog.app))
     writer.put(APP_RECORD, catalog.encode())
     writer.flush()
 

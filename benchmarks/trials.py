@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from contenders import PARTITIONS, Assignment, Running
 from figures import waits
 from outputs import Absorbed, Sights, read_once
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import COMPACTED, Topics
 from view_kinds import Kind, Mark
 
@@ -39,13 +40,13 @@ class Trial:
 
     def create(self, kind: Kind, prefix: str) -> None:
         """Create the kind's topics."""
-        topics = Topics(self.kafka)
+        topics = Topics(Brokers(self.kafka))
         for name in kind.topics:
             topics.create(prefix + name, partitions=PARTITIONS, replication=1, config={})
 
     def create_output(self, name: str) -> None:
         """Create an output, like a changelog of Tailrace."""
-        Topics(self.kafka).create(name, partitions=PARTITIONS, replication=1, config=COMPACTED)
+        Topics(Brokers(self.kafka)).create(name, partitions=PARTITIONS, replication=1, config=COMPACTED)
 
     def preload(self, kind: Kind, prefix: str) -> None:
         """Produce a backlog, and read it once, so that no contender is the first to do so."""

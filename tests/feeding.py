@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from tailrace.contracts.catalog import APP_RECORD, Catalog, CatalogFeed, Column, catalog_topic
 from tailrace.contracts.event import FeedEvent
 from tailrace.dev.broker import Broker
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.catalog_topic import CatalogWriter
 from tailrace.kafka.topics import COMPACTED, EVENTS, Topics
 from tailrace.store.connection.servers import AsyncServers
@@ -30,11 +31,11 @@ class FeedLog:
         self.app, self.feed, self.prefix = f"app-{fresh}", f"feed-{fresh}", f"test:{fresh}"
         self.broker = broker
         self._producer = Producer({"bootstrap.servers": broker.address, "message.max.bytes": 8 * 1024 * 1024})
-        topics = Topics(broker.address)
+        topics = Topics(Brokers(broker.address))
         topics.create(catalog_topic(self.app), partitions=1, replication=1, config=COMPACTED)
         topics.create(self.feed, partitions=1, replication=1, config=EVENTS)
         topic_id = topics.describe([self.feed])[self.feed].id
-        self._catalogs = CatalogWriter(broker.address, catalog_topic(self.app))
+        self._catalogs = CatalogWriter(Brokers(broker.address), catalog_topic(self.app))
         entry = CatalogFeed(self.feed, self.feed, topic_id, 1, 1, (Column("client", "string"),), (), {}, ordered=True)
         self.entry = replace(entry, **{"hold": 600.0, **declared})
         self._versions: dict[tuple[str, int], int] = {}

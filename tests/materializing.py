@@ -28,6 +28,7 @@ from tailrace.contracts.partitions import partition_of
 from tailrace.contracts.record import Change, decode_change
 from tailrace.dev.broker import Broker
 from tailrace.kafka.additions import Additions
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.changelogs import Changelogs
 from tailrace.kafka.commands_topic import CommandsReader
@@ -67,11 +68,11 @@ class Changelog:
         self._producer = Producer(
             {"bootstrap.servers": broker.address, "partitioner": "murmur2", "message.max.bytes": 8 * 1024 * 1024}
         )
-        topics = Topics(broker.address)
+        topics = Topics(Brokers(broker.address))
         topics.create(catalog_topic(self.app), partitions=1, replication=1, config=COMPACTED)
         topics.create(self.view, partitions=PARTITIONS, replication=1, config=config)
         topic_id = topics.describe([self.view])[self.view].id
-        self._catalogs = CatalogWriter(broker.address, catalog_topic(self.app))
+        self._catalogs = CatalogWriter(Brokers(broker.address), catalog_topic(self.app))
         self.entry = CatalogView(self.view, self.view, topic_id, PARTITIONS, 1, (Column("k", "string"),), columns, {})
         self.name_build(1)
 
@@ -237,20 +238,20 @@ def still(
 
     Settings are as for `Upkeep` and `Changelogs`; `grace` is for listeners that register again.
     """
-    reader = CatalogReader(log.broker.address, catalog_topic(log.app))
-    changelogs = Changelogs(log.broker.address, f"tailrace.{log.app}.materializer", most=most)
+    reader = CatalogReader(Brokers(log.broker.address), catalog_topic(log.app))
+    changelogs = Changelogs(Brokers(log.broker.address), f"tailrace.{log.app}.materializer", most=most)
     counters = counters or MaterializerCounters()
     catalog = CatalogCopy(reader, writer, counters)
     upkeep = Upkeep(
         writer,
-        Additions(log.broker.address),
+        Additions(Brokers(log.broker.address)),
         counters,
         finished=catalog.finished,
         patience=patience,
         tombstones=tombstones,
     )
-    dead_letters = DeadLetterKeeper(DeadLetters(log.broker.address), changelogs, counters)
-    commands = CommandsReader(log.broker.address, log.app)
+    dead_letters = DeadLetterKeeper(DeadLetters(Brokers(log.broker.address)), changelogs, counters)
+    commands = CommandsReader(Brokers(log.broker.address), log.app)
     matcher = Matcher(commands, MatchWriter(writer), counters)
     materializer = Materializer(changelogs, catalog, writer, upkeep, dead_letters, matcher, counters, grace=grace)
     try:

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 
 from running import eventually
 from tailrace.dev.broker import Broker
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import Topics
 
 # The cleaner compacts everything outside the open segment, and keeps tombstones for a day.
@@ -34,10 +35,10 @@ class Operator:
     def create(self, topic: str, partitions: int, **config: str) -> None:
         """Create a topic; settings are spelled with underscores."""
         settings = {name.replace("_", "."): value for name, value in config.items()}
-        Topics(self._broker.address).create(topic, partitions=partitions, replication=1, config=settings)
+        Topics(Brokers(self._broker.address)).create(topic, partitions=partitions, replication=1, config=settings)
 
     def partitions(self, topic: str) -> int:
-        return Topics(self._broker.address).describe([topic])[topic].partitions
+        return Topics(Brokers(self._broker.address)).describe([topic])[topic].partitions
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Give a topic `total` partitions, and return when the broker knows."""

@@ -15,7 +15,7 @@ from histories import PARTITIONS, Record
 from kinds import FEED, Kinds
 from running import Tailrace
 from tailrace.declarations.views import Feed
-from tailrace.kafka.refresh import REFRESH
+from tailrace.kafka.brokers import REFRESH
 
 FOLDS: Mapping[str, folds.Fold] = {**folds.OVER_EVENTS, **folds.OVER_TABLES}
 # In these views a key's events come from one partition, so every version is one row, also after a crash.

@@ -16,6 +16,7 @@ from query_gateway import Copy, QueryGateway
 from socket_tap import SocketTap
 from streaming import Streams
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.commands_topic import CommandsReader
 
 KEYS = [f"k{n}" for n in range(6)]
@@ -63,7 +64,7 @@ def command(gateway: QueryGateway, method: str, stream: Stream, path: str = "", 
 
 
 def commands(streams: Streams) -> dict[str, bytes]:
-    reader = CommandsReader(streams.log.broker.address, streams.log.app)
+    reader = CommandsReader(Brokers(streams.log.broker.address), streams.log.app)
     try:
         return reader.read_whole()
     finally:

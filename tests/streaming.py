@@ -15,6 +15,7 @@ from query_following import Follower, Reading
 from tailrace.contracts.catalog import Catalog, Column
 from tailrace.contracts.commands import Command, Stream, commands_topic
 from tailrace.dev.broker import Broker
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.one_partition import OnePartitionWriter
 from tailrace.kafka.topics import COMMANDS, Topics
 from tailrace.queries import parse
@@ -28,8 +29,8 @@ def now() -> int:
 class CommandsWriter(OnePartitionWriter):
     """Writes commands; `flush` says whether Kafka has them."""
 
-    def __init__(self, servers: str, app: str) -> None:
-        super().__init__(servers, commands_topic(app), "commands")
+    def __init__(self, brokers: Brokers, app: str) -> None:
+        super().__init__(brokers, commands_topic(app), "commands")
 
     def write(self, command: Command) -> None:
         """Write a command, which says what a stream is from now on."""
@@ -53,8 +54,8 @@ class Streams:
     def make_topic(self) -> None:
         """Create the commands topic, as a pipeline does."""
         name = commands_topic(self.log.app)
-        Topics(self._broker.address).create(name, partitions=1, replication=1, config=COMMANDS)
-        self._commands = CommandsWriter(self._broker.address, self.log.app)
+        Topics(Brokers(self._broker.address)).create(name, partitions=1, replication=1, config=COMMANDS)
+        self._commands = CommandsWriter(Brokers(self._broker.address), self.log.app)
 
     @property
     def commands(self) -> CommandsWriter:

@@ -14,7 +14,7 @@ same to Java.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
 _ESCAPED = re.compile(r"\\(u.{0,4}|.)", re.DOTALL)
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPES = {"\\": "\\\\", **{one: f"\\{name}" for name, one in _CONTROLS.items()}}
 _HEX = re.compile(r"u[0-9A-Fa-f]{4}")
 _HALF = re.compile("[\ud800-\udfff]")
 # A name, with a backslash only before a further character; then what ends it.
@@ -115,3 +116,16 @@ def _character(found: re.Match[str]) -> str:
     if not _HEX.fullmatch(after):
         raise ValueError("expected four hexadecimal digits after \\u, got other characters; write \\\\ for a backslash")
     return chr(int(after[1:], 16))
+
+
+def properties_text(entries: Mapping[str, str]) -> str:
+    """Entries as a text that Java reads as the same entries, whatever is in them."""
+    return "".join(f"{_escaped(name, blanks=True)}={_escaped(value)}\n" for name, value in entries.items())
+
+
+def _escaped(text: str, *, blanks: bool = False) -> str:
+    found = "".join(_ESCAPES.get(one, one) for one in text)
+    if blanks:
+        return found.replace(" ", "\\ ").replace("=", "\\=").replace(":", "\\:")
+    # A value begins after the blanks that follow the equals sign.
+    return f"\\{found}" if found.startswith(" ") else found

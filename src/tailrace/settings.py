@@ -1,6 +1,7 @@
 """Settings: each line of the table is a flag, an environment variable and a row of docs/settings.md.
 
-`--batch-interval 60s` is the same as `TAILRACE_BATCH_INTERVAL=60s`. A flag wins over the variable.
+`--batch-interval 60s` is the same as `TAILRACE_BATCH_INTERVAL=60s`. A flag wins over the variable. A secret has no
+flag: it is a variable, or the file that the variable with `_FILE` at the end names.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tailrace.errors import SettingError
 from tailrace.logs import without_password
@@ -49,6 +51,28 @@ TABLE = (
         "localhost:9092",
         "Kafka bootstrap servers, separated by commas. `none` for a gateway that serves only keys and feeds.",
         ("pipeline", "materializer", "gateway", "status", "rebuild"),
+    ),
+    Setting(
+        "kafka-config",
+        "file",
+        "",
+        "File with how to connect to Kafka, as Kafka's own tools take it (`--command-config`), in the names of Java's "
+        "clients or of librdkafka; see docs/kafka-config.md.",
+        ("pipeline", "materializer", "gateway", "status", "rebuild", "check"),
+    ),
+    Setting(
+        "kafka-sasl-password",
+        "secret",
+        "",
+        "The password of SASL, or the client secret of OAUTHBEARER, so that `--kafka-config` need not hold it.",
+        ("pipeline", "materializer", "gateway", "status", "rebuild", "check"),
+    ),
+    Setting(
+        "kafka-key-password",
+        "secret",
+        "",
+        "The password of the client's key, so that `--kafka-config` need not hold it.",
+        ("pipeline", "materializer", "gateway", "status", "rebuild", "check"),
     ),
     Setting(
         "redis",
@@ -381,24 +405,54 @@ def add_flags(parser: ArgumentParser, command: str) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one process, read and checked. Never print them: some are secret."""
+    """The settings of one process, read and checked. Never print them: some are secret.
+
+    `chosen` are those that a flag or a variable gives, and `secret_files` the files that secrets are in.
+    """
 
     values: Mapping[str, str] = field(repr=False)
+    chosen: frozenset[str] = frozenset()
+    secret_files: Mapping[str, Path] = field(default_factory=dict)
 
     @classmethod
     def read(cls, flags: Namespace, environment: Mapping[str, str] = os.environ) -> Settings:
         """Flags first, then the environment, then the defaults. Raises SettingError for a value that can't be used."""
-        values = {}
+        values, chosen, secret_files = {}, set[str](), dict[str, Path]()
         for setting in TABLE:
             flag = getattr(flags, setting.name.replace("-", "_"), None)
             text = flag if flag is not None else environment.get(setting.variable, setting.default)
             _check(setting, text, setting.flag if flag is not None else setting.variable)
+            if flag is not None or setting.variable in environment:
+                chosen.add(setting.name)
+            if setting.kind == "secret" and (path := environment.get(f"{setting.variable}_FILE")):
+                if text:
+                    raise SettingError(
+                        f"{setting.variable}_FILE: expected the secret in one place, got {setting.variable}, too: "
+                        "remove one of the two"
+                    )
+                secret_files[setting.name] = Path(path)
+                text = _secret_in(Path(path), f"{setting.variable}_FILE")
             values[setting.name] = text
-        return cls(values)
+        return cls(values, frozenset(chosen), secret_files)
 
     def text(self, name: str) -> str:
         """The text that was given, or the default."""
         return self.values[name] if name in self.values else _DEFAULTS[name]
+
+    def given(self, name: str) -> bool:
+        """Whether a flag or a variable gives it."""
+        return name in self.chosen
+
+    def secret(self, name: str) -> tuple[str | None, tuple[Path, ...]]:
+        """A secret as it is now, None if there is none, and the file that it is in, if it is in one.
+
+        Raises SettingError if that file can't be read any more.
+        """
+        path = self.secret_files.get(name)
+        if path is None:
+            return self.text(name) or None, ()
+        variable = "TAILRACE_" + name.upper().replace("-", "_")
+        return _secret_in(path, f"{variable}_FILE"), (path,)
 
     def number(self, name: str) -> int:
         """A count or a port; 0 if it is empty."""
@@ -407,6 +461,18 @@ class Settings:
     def seconds(self, name: str) -> float:
         """A duration in seconds."""
         return seconds(self.text(name))
+
+
+def _secret_in(path: Path, source: str) -> str:
+    try:
+        # An editor ends a file with an end of line, which is no part of a secret.
+        found = path.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "bytes that are not UTF-8"
+        raise SettingError(f"{source}: expected a file that can be read, got {str(path)!r}: {why}") from None
+    if not found:
+        raise SettingError(f"{source}: expected a secret in {str(path)!r}, got an empty file")
+    return found
 
 
 def seconds(text: str) -> float:
@@ -466,8 +532,10 @@ def page() -> str:
     lines = [
         "# Settings",
         "",
-        "Each setting is a flag and an environment variable; the flag wins. `scripts/document-settings` writes this",
-        "page from `src/tailrace/settings.py`, and a test compares the two.",
+        "Each setting is a flag and an environment variable; the flag wins. A secret has no flag, because every user",
+        "of a machine sees the flags of a process: it is a variable, or in the file that the variable with `_FILE`",
+        "names. `scripts/document-settings` writes this page from `src/tailrace/settings.py`, and a test compares the",
+        "two.",
         "",
         "| flag | variable | default | commands | meaning |",
         "| --- | --- | --- | --- | --- |",
@@ -475,5 +543,6 @@ def page() -> str:
     for s in TABLE:
         default = f"`{s.default}`" if s.default else ""
         flag = f"`{s.flag}`" if s.kind != "secret" else ""
-        lines.append(f"| {flag} | `{s.variable}` | {default} | {', '.join(s.commands)} | {s.meaning} |")
+        variable = f"`{s.variable}`" if s.kind != "secret" else f"`{s.variable}`, or `{s.variable}_FILE`"
+        lines.append(f"| {flag} | {variable} | {default} | {', '.join(s.commands)} | {s.meaning} |")
     return "\n".join(lines) + "\n"

@@ -19,6 +19,7 @@ from running import eventually
 from tailrace.contracts.commands import commands_topic
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import COMMANDS, Topics
 from tailrace.store.layout.keys import default_prefix, stream_key
 
@@ -43,7 +44,7 @@ def gateway(
     broker: Broker, redis_server: RedisServer, store: Store, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:
     """A gateway where a user has little of everything."""
-    Topics(broker.address).create(commands_topic(store.app), partitions=1, replication=1, config=COMMANDS)
+    Topics(Brokers(broker.address)).create(commands_topic(store.app), partitions=1, replication=1, config=COMMANDS)
     directory = tmp_path_factory.mktemp("budgets")
     given = settings(
         directory,

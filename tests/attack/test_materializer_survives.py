@@ -18,6 +18,7 @@ from streaming import Streams, following, now
 from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, Catalog, ViewProgress, catalog_topic
 from tailrace.contracts.commands import Command, Stream, commands_topic
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.one_partition import OnePartitionWriter
 from tailrace.store.layout.keys import catalog_key
 
@@ -95,8 +96,8 @@ def test_no_command_catalog_or_record_ends_it_or_stops_others(
     streams: Streams, redis_server: RedisServer, tmp_path: Path, examples: int
 ) -> None:
     log, url, chance = streams.log, redis_server.url, random.Random(1)
-    commands = OnePartitionWriter(log.broker.address, commands_topic(log.app), "commands")
-    catalogs = OnePartitionWriter(log.broker.address, catalog_topic(log.app), "catalog")
+    commands = OnePartitionWriter(Brokers(log.broker.address), commands_topic(log.app), "commands")
+    catalogs = OnePartitionWriter(Brokers(log.broker.address), catalog_topic(log.app), "catalog")
     good = Catalog(log.app, {log.view: log.entry}).encode()
     progress = ViewProgress(log.view, 1, 3, 5).encode()
     materializer = MaterializerProcess(tmp_path, log, url)

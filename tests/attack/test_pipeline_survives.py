@@ -9,6 +9,7 @@ from poisoning import GARBAGE, damaged
 from running import Tailrace, eventually
 from tailrace.contracts.catalog import APP_RECORD, PROGRESS_RECORDS, ViewProgress, catalog_topic
 from tailrace.contracts.requests import REQUEST_RECORDS, Request
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.kafka.one_partition import OnePartitionWriter
 
@@ -19,8 +20,8 @@ def test_no_request_catalog_or_progress_ends_it_or_its_next_start(tailrace: Tail
     tailrace.start_all()
     tailrace.rate([(1, 4.0)])
     eventually(lambda: tailrace.row(1) is not None, "the first row")
-    writer = OnePartitionWriter(address, topic, "catalog")
-    good = CatalogReader(address, topic).read_whole()[APP_RECORD]
+    writer = OnePartitionWriter(Brokers(address), topic, "catalog")
+    good = CatalogReader(Brokers(address), topic).read_whole()[APP_RECORD]
     # None is for the generation that is served; those that are would be begun.
     asked = Request(7, {tailrace.topic: {"0": 1}}).encode()
 

@@ -17,6 +17,7 @@ from running import eventually
 from tailrace.contracts.catalog import PROGRESS_RECORDS, Column, ViewProgress
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import Topics
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.read.revocations import revoke
@@ -28,7 +29,7 @@ OWN = {"views": {"orders": {"where": "customer = {sub}"}}}
 @pytest.fixture(scope="module")
 def store(redis_server: RedisServer, broker: Broker) -> Store:
     """Orders that tell by their rows which records they have taken in; the order 2 is of c8, and 3 was."""
-    Topics(broker.address).create(CHANGELOG, partitions=1, replication=1, config={})
+    Topics(Brokers(broker.address)).create(CHANGELOG, partitions=1, replication=1, config={})
     producer = Producer({"bootstrap.servers": broker.address})
     producer.produce(CHANGELOG, b"{}", key=b"1")
     assert producer.flush(30) == 0

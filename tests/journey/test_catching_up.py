@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from oracle import rating_averages, read_topic
 from running import PATIENCE, Tailrace, eventually
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.lifecycle.backlog import MANY
 
@@ -18,7 +19,7 @@ BAD = (b"no JSON", b"{", b"\xff")
 
 
 def test_a_large_backlog_is_caught_up_then_live_and_lag_tools_see_it(tailrace: Tailrace) -> None:
-    Topics(tailrace.broker.address).create(tailrace.topic, partitions=2, replication=1, config={})
+    Topics(Brokers(tailrace.broker.address)).create(tailrace.topic, partitions=2, replication=1, config={})
     tailrace.rate((n % MOVIES, n * 7 % 11) for n in range(MANY))
     tailrace.produce(*BAD)
     tailrace.rate((n % MOVIES, n * 7 % 11) for n in range(10_000))

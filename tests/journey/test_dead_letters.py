@@ -15,6 +15,7 @@ from oracle import changelog, read_topic
 from running import Tailrace, eventually
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import Topics
 
 MODULE = """
@@ -123,7 +124,7 @@ def test_a_record_that_is_too_long_for_a_row_a_key_or_a_letter_delays_no_other(
     tmp_path: Path, broker: Broker, redis_server: RedisServer, fresh: str
 ) -> None:
     app = Tailrace(tmp_path / "app", broker, redis_server, fresh, LONG.format(fresh=fresh))
-    topics = Topics(broker.address)
+    topics = Topics(Brokers(broker.address))
     topics.create(app.topic, partitions=1, replication=1, config={"max.message.bytes": "40000000"})
     # One that its owner has made, and that takes less than the longest of the records.
     letters = f"{app.topic}.dead-letters"

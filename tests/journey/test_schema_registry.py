@@ -18,6 +18,7 @@ from registry_server import RegistryServer
 from running import Tailrace, eventually
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import Topics
 
 MODULE = """
@@ -63,7 +64,7 @@ def test_a_new_schema_id_is_picked_up_while_running_without_losing_a_record(
             assert encoded is not None
             movies.produce(encoded, key=key)
 
-    Topics(movies.broker.address).create(movies.topic, partitions=2, replication=1, config={})
+    Topics(Brokers(movies.broker.address)).create(movies.topic, partitions=2, replication=1, config={})
     first = schema({"name": "note", "type": "string", "default": ""})
     rate(first, {"movie_id": 1, "rating": 8.0, "note": "x"}, {"movie_id": 1, "rating": 6.0, "note": "y"})
     movies.start_pipeline("--registry", registry.url)

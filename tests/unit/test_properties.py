@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import SettingError
-from tailrace.properties import Entry, parse_properties, read_properties
+from tailrace.properties import Entry, parse_properties, properties_text, read_properties
 
 SECRET = "p4ss/w@rd"
 
@@ -90,3 +90,8 @@ def test_a_file_is_read_as_utf_8_with_or_without_a_mark(tmp_path: Path) -> None:
 def test_a_file_that_cant_be_read_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(SettingError, match="expected a file that can be read, got: "):
         read_properties(tmp_path / name)
+
+
+def test_a_text_of_entries_is_read_as_the_same_entries() -> None:
+    entries = {"a": "b", "a b:c=d": "  x\\y\tz\n-----END\r\f", "é": "#!=: ", "empty": ""}
+    assert read(properties_text(entries)) == entries

@@ -35,6 +35,7 @@ from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.timing import Timing
 from tailrace.kafka.async_delivery import AsyncDelivery
 from tailrace.kafka.async_writer import AsyncWriter
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.commands_topic import CommandsReader
 from tailrace.kafka.ends import Ends
 from tailrace.store.connection.outages import Unavailable
@@ -51,6 +52,8 @@ from tailrace.store.read.streams import Streams
 log = logging.getLogger(__name__)
 
 _LIMITS = Limits()
+# A gateway that serves keys and feeds alone needs none.
+_NO_BROKERS = Brokers("")
 
 
 class Gateway:
@@ -60,7 +63,14 @@ class Gateway:
     """
 
     def __init__(
-        self, app: str, redis: str, prefix: str, timing: Timing, *, kafka: str = "", limits: Limits = _LIMITS
+        self,
+        app: str,
+        redis: str,
+        prefix: str,
+        timing: Timing,
+        *,
+        kafka: Brokers = _NO_BROKERS,
+        limits: Limits = _LIMITS,
     ) -> None:
         self.app = app
         self.timing = timing
@@ -84,6 +94,7 @@ class Gateway:
         self.reads = Reads(self.reader)
         self.matches = Matches(self.servers, prefix)
         self.listening = FeedHistories(self.servers, prefix, uuid4().hex, lease=timing.lease)
+        self.kafka = kafka
         self.ends = Ends(kafka)
         # What is heard, and written to clients.
         self.link = Channels(self.servers, self._receive, self._recovered, ping=timing.ping)

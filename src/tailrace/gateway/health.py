@@ -57,7 +57,10 @@ async def readiness(gateway: Gateway) -> dict[str, Any]:
             shown_of["delay"] = asdict(one.delay) if one.delay is not None else None
             shown_of["behind_seconds"] = one.behind_seconds
     degraded = all_degraded(known, fresh)
-    return {"ready": not reasons, "reasons": reasons, "degraded": degraded, "views": views, "feeds": feeds}
+    # Rows and feeds are served without Kafka; queries, streams and events in are not.
+    kafka = gateway.kafka.problems()
+    answer = {"ready": not reasons, "reasons": reasons, "degraded": degraded, "kafka": kafka}
+    return {**answer, "views": views, "feeds": feeds}
 
 
 def all_fresh(known: ServedCatalog, reports: Mapping[str, Sequence[Report]], now: int) -> dict[str, Freshness]:

@@ -15,6 +15,7 @@ from tailrace.gateway.guard.guard import FrontDoor
 from tailrace.gateway.guard.token_access import TokenAccess
 from tailrace.gateway.server import GatewayServer
 from tailrace.gateway.timing import Timing
+from tailrace.kafka.brokers import Brokers
 from tailrace.settings import Settings
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.read.restricted import RestrictedUsers
@@ -37,8 +38,7 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
         request=settings.seconds("request-deadline"),
     )
     prefix = settings.text("prefix") or default_prefix(app)
-    kafka = settings.text("kafka")
-    kafka = "" if kafka == NO_KAFKA else kafka
+    kafka = Brokers("") if settings.text("kafka") == NO_KAFKA else Brokers.of(settings)
     gateway = Gateway(app, settings.text("redis"), prefix, timing, kafka=kafka, limits=read_limits(settings))
     gateway.feeds.limit = settings.number("feed-backlog")
     gateway.event_schemas = EventSchemas(settings.text("registry"))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from tailrace.contracts.record import Change
 from tailrace.errors import Unreachable
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.changelogs import Partition
 from tailrace.kafka.delivery import Delivery, Outgoing
 
@@ -13,9 +14,9 @@ from tailrace.kafka.delivery import Delivery, Outgoing
 class Additions:
     """Writes changes to the partitions that they belong to, and waits until the brokers have them."""
 
-    def __init__(self, servers: str) -> None:
-        self._servers = servers
-        self._delivery = Delivery(servers)
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._delivery = Delivery(brokers, "additions")
 
     def write(self, changes: Iterable[tuple[Partition, Change]]) -> None:
         """Write changes. Raises Unreachable if any of them may not have been written."""
@@ -25,6 +26,6 @@ class Additions:
         )
         if problem is not None:
             raise Unreachable(
-                f"Kafka at {self._servers} did not take what was added to a changelog: {problem}. See whether the "
+                f"Kafka at {self._brokers} did not take what was added to a changelog: {problem}. See whether the "
                 "brokers answer, and whether the materializer may write to changelog topics"
             )

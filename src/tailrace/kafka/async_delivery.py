@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tailrace.errors import Unreachable
-from tailrace.kafka.complaints import complaints
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.delivery import ANY, Outgoing
-from tailrace.kafka.refresh import REFRESH
 
 # A record that was not acknowledged after this many seconds is given up: its client has waited long enough.
 TIMEOUT = 5.0
@@ -55,8 +54,9 @@ class AsyncDelivery:
     calls back only from `poll`, which runs in a thread of its own.
     """
 
-    def __init__(self, servers: str, what: str, *, linger: int = 2, timeout: float = TIMEOUT) -> None:
-        self._servers = servers
+    def __init__(self, brokers: Brokers, what: str, *, linger: int = 2, timeout: float = TIMEOUT) -> None:
+        self._brokers = brokers
+        self._revision = -1
         self._what = what
         self._linger = linger
         self._timeout = timeout
@@ -67,7 +67,7 @@ class AsyncDelivery:
     @property
     def served(self) -> bool:
         """Whether there is a Kafka to write to."""
-        return bool(self._servers)
+        return bool(self._brokers)
 
     async def write(self, records: Sequence[Outgoing]) -> list[Written | Unwritten]:
         """Write records, in their order, and return what became of each. Raises Full before the first is written."""
@@ -83,7 +83,9 @@ class AsyncDelivery:
         try:
             found = await asyncio.to_thread(producer.list_topics, timeout=self._timeout)
         except KafkaException as error:
-            raise Unreachable(f"Kafka at {self._servers} can't be reached: {error.args[0]}") from None
+            raise Unreachable(
+                f"Kafka at {self._brokers} can't be reached: {self._brokers.why(error.args[0])}"
+            ) from None
         return frozenset(found.topics)
 
     def renew(self) -> None:
@@ -132,27 +134,17 @@ class AsyncDelivery:
             # This producer can't write any more: the next request gets a new one.
             self.renew()
         silent = error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError.REQUEST_TIMED_OUT)
-        text = f"Kafka did not acknowledge it within {self._timeout:.0f} s" if silent else error.str()
+        text = self._brokers.why(f"Kafka did not acknowledge it within {self._timeout:.0f} s" if silent else error)
         return Unwritten(text, unsure=silent, retry=silent or error.retriable() or error.fatal())
 
     def _open(self) -> Producer:
-        if self._producer is None:
-            producer = self._producer = Producer(
-                {
-                    "bootstrap.servers": self._servers,
-                    # Like Kafka's own clients, so that a key goes to the same partition, whoever writes it.
-                    "partitioner": "murmur2_random",
-                    "acks": "all",
-                    "enable.idempotence": True,
-                    "linger.ms": self._linger,
-                    "message.timeout.ms": int(self._timeout * 1000),
-                    "queue.buffering.max.messages": _MOST,
-                    "queue.buffering.max.kbytes": _MOST_KILOBYTES,
-                    "log_level": 0,
-                    "error_cb": complaints(self._what),
-                    **REFRESH,
-                }
-            )
+        revision = self._brokers.revision
+        if self._producer is None or self._revision != revision:
+            # What the one before has under way is still served; see `_serve`.
+            fixed = {"delivery.timeout.ms": int(self._timeout * 1000), "queue.buffering.max.messages": _MOST}
+            usual = {"linger.ms": self._linger, "queue.buffering.max.kbytes": _MOST_KILOBYTES}
+            producer = self._producer = self._brokers.producer(self._what, fixed, usual)
+            self._revision = revision
             self._serving = threading.Thread(target=self._serve, args=(producer,), name=self._what, daemon=True)
             self._serving.start()
         return self._producer

@@ -6,17 +6,18 @@ import asyncio
 
 from tailrace.errors import TopicError, Unreachable
 from tailrace.kafka.async_delivery import TIMEOUT, AsyncDelivery, Full, Unwritten
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.delivery import Outgoing
 
 
 class AsyncWriter:
     """Writes records to the one partition of a topic, in order. `what` names the records in errors."""
 
-    def __init__(self, servers: str, topic: str, what: str, timeout: float = TIMEOUT) -> None:
-        self._servers = servers
+    def __init__(self, brokers: Brokers, topic: str, what: str, timeout: float = TIMEOUT) -> None:
+        self._brokers = brokers
         self._topic = topic
         self._what = what
-        self._delivery = AsyncDelivery(servers, what, linger=0, timeout=timeout)
+        self._delivery = AsyncDelivery(brokers, what, linger=0, timeout=timeout)
         self._checked = False
         self._checking: asyncio.Task[None] | None = None
 
@@ -58,7 +59,7 @@ class AsyncWriter:
 
     async def _check(self) -> None:
         if self._topic not in await self._delivery.topics():
-            raise TopicError(f"Kafka at {self._servers} has no topic {self._topic}; the pipeline creates it")
+            raise TopicError(f"Kafka at {self._brokers} has no topic {self._topic}; the pipeline creates it")
 
     def _unreachable(self, why: str) -> Unreachable:
-        return Unreachable(f"Kafka at {self._servers} did not take the {self._what}: {why}")
+        return Unreachable(f"Kafka at {self._brokers} did not take the {self._what}: {why}")

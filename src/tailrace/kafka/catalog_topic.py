@@ -6,6 +6,7 @@ import logging
 
 from tailrace.contracts.catalog import APP_RECORD, Catalog, catalog_topic
 from tailrace.errors import NewerFormat
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.one_partition import OnePartitionReader, OnePartitionWriter
 from tailrace.kafka.topics import Topics
 
@@ -15,8 +16,8 @@ log = logging.getLogger(__name__)
 class CatalogReader(OnePartitionReader):
     """Follows the one partition of the catalog topic from its start."""
 
-    def __init__(self, servers: str, topic: str) -> None:
-        super().__init__(servers, topic, "catalog", _usable)
+    def __init__(self, brokers: Brokers, topic: str) -> None:
+        super().__init__(brokers, topic, "catalog", _usable)
 
 
 def _usable(key: str, value: bytes) -> bool:
@@ -32,12 +33,12 @@ def _usable(key: str, value: bytes) -> bool:
     return True
 
 
-def read_records(servers: str, app: str, topics: Topics) -> dict[str, bytes]:
+def read_records(brokers: Brokers, app: str, topics: Topics) -> dict[str, bytes]:
     """The newest value per record key of an app's catalog topic; empty if there is no such topic."""
     name = catalog_topic(app)
     if not topics.describe([name]):
         return {}
-    reader = CatalogReader(servers, name)
+    reader = CatalogReader(brokers, name)
     try:
         return reader.read_whole()
     finally:
@@ -47,5 +48,5 @@ def read_records(servers: str, app: str, topics: Topics) -> dict[str, bytes]:
 class CatalogWriter(OnePartitionWriter):
     """Writes records of the catalog topic."""
 
-    def __init__(self, servers: str, topic: str) -> None:
-        super().__init__(servers, topic, "catalog")
+    def __init__(self, brokers: Brokers, topic: str) -> None:
+        super().__init__(brokers, topic, "catalog")

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from confluent_kafka import Message as Message
 
-from tailrace.kafka.complaints import complaints
-from tailrace.kafka.refresh import REFRESH
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.tombstones import Tombstones
 
 Partition = tuple[str, int]
@@ -35,29 +34,19 @@ class Polled:
 class Changelogs:
     """A member of the consumer group of an app's materializers; a poll brings at most `most` records."""
 
-    def __init__(self, servers: str, group: str, *, most: int = 8000) -> None:
+    def __init__(self, brokers: Brokers, group: str, *, most: int = 8000) -> None:
+        self.brokers = brokers
+        self._group = group
         self._most = most
         self._polled = Polled()
-        self._tombstones = Tombstones(servers)
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": servers,
-                "group.id": group,
-                "partition.assignment.strategy": "cooperative-sticky",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "session.timeout.ms": 10_000,
-                **REFRESH,
-                "fetch.message.max.bytes": 8 * 1024 * 1024,
-                # How long librdkafka leaves a full queue alone: by default a second, in which a backlog runs dry.
-                "fetch.queue.backoff.ms": 10,
-                "log_level": 0,
-                "error_cb": complaints("changelogs"),
-            }
-        )
+        self._tombstones = Tombstones(brokers)
+        self._topics: list[str] = []
+        self._revision = brokers.revision
+        self._consumer = self._opened()
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Share these topics with the other members of the group."""
+        self._topics = list(topics)
         if not topics:
             # Kafka refuses an empty subscription.
             self._consumer.unsubscribe()
@@ -68,6 +57,8 @@ class Changelogs:
 
     def poll(self, timeout: float) -> Polled:
         """Wait up to `timeout` seconds for the first record, then take all that are there, up to a full poll."""
+        if self.brokers.revision != self._revision:
+            self._renew()
         first = self._consumer.poll(timeout)
         polled, self._polled = self._polled, Polled()
         if first is None:
@@ -77,7 +68,8 @@ class Changelogs:
         polled.full = len(messages) == self._most
         topic, number, run = "", -1, messages
         for message in messages:
-            if message.error() is not None:
+            if (error := message.error()) is not None:
+                self.brokers.refusals.heard(message.topic() or "", error)
                 continue
             # Records of one partition come in runs.
             if message.partition() != number or message.topic() != topic:
@@ -153,14 +145,47 @@ class Changelogs:
         """Leave the group."""
         self._consumer.close()
 
+    def _opened(self) -> Consumer:
+        # All members share partitions out anew at once, unless they are cooperative.
+        self._eager = self.brokers.config.assignor not in ("", "cooperative-sticky")
+        return self.brokers.consumer(
+            "changelogs",
+            {
+                "group.id": self._group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                # How long librdkafka leaves a full queue alone: by default a second, in which a backlog runs dry.
+                "fetch.queue.backoff.ms": 10,
+            },
+            {
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": 10_000,
+                "max.partition.fetch.bytes": 8 * 1024 * 1024,
+            },
+        )
+
+    def _renew(self) -> None:
+        """Leave the group and come back with other credentials; the partitions go and come with it."""
+        self._revision = self.brokers.revision
+        self._consumer.close()
+        self._consumer = self._opened()
+        self.subscribe(self._topics)
+
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        consumer.incremental_assign([TopicPartition(p.topic, p.partition, OFFSET_BEGINNING) for p in partitions])
+        begun = [TopicPartition(p.topic, p.partition, OFFSET_BEGINNING) for p in partitions]
+        if self._eager:
+            consumer.assign(begun)
+        else:
+            consumer.incremental_assign(begun)
         if partitions:
             consumer.pause(partitions)
         self._polled.assigned += [(p.topic, p.partition) for p in partitions]
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        consumer.incremental_unassign(partitions)
+        if self._eager:
+            consumer.unassign()
+        else:
+            consumer.incremental_unassign(partitions)
         gone = [(p.topic, p.partition) for p in partitions]
         self._polled.revoked += gone
         self._polled.assigned = [p for p in self._polled.assigned if p not in gone]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tailrace.errors import TopicError, Unreachable
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.delivery import Delivery, Headers, Outgoing
 from tailrace.kafka.topics import DEAD_LETTERS, Topics
 
@@ -61,9 +62,9 @@ class DeadLetter:
 class DeadLetters:
     """Writes dead letters, and makes their topics."""
 
-    def __init__(self, servers: str) -> None:
-        self._servers = servers
-        self._delivery = Delivery(servers)
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._delivery = Delivery(brokers, "dead letters")
         # The longest record of each topic that is known to exist.
         self._longest: dict[str, int] = {}
 
@@ -71,7 +72,7 @@ class DeadLetters:
         """Write letters. Raises Unreachable if any may not have been written."""
         try:
             for name in {dead_letter_topic(letter.topic) for letter in letters} - self._longest.keys():
-                topics = Topics(self._servers)
+                topics = Topics(self._brokers)
                 topics.create(name, partitions=1, replication=_REPLICATION, config=DEAD_LETTERS)
                 self._longest[name] = topics.longest(name)
             outgoing = (letter.outgoing(self._longest[dead_letter_topic(letter.topic)]) for letter in letters)
@@ -82,6 +83,6 @@ class DeadLetters:
             # The topic may have been altered, or deleted.
             self._longest.clear()
             raise Unreachable(
-                f"Kafka at {self._servers} did not take dead letters: {problem}. See whether the brokers answer, and "
+                f"Kafka at {self._brokers} did not take dead letters: {problem}. See whether the brokers answer, and "
                 "whether the materializer may create and write their topics"
             )

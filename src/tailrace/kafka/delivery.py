@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tailrace.kafka.refresh import REFRESH
+from tailrace.kafka.brokers import Brokers, Renewed
 from tailrace.kafka.topics import MOST
 
 _TIMEOUT = 5.0
@@ -30,37 +30,32 @@ class Outgoing:
 class Delivery:
     """Writes records, and returns when the brokers have them."""
 
-    def __init__(self, servers: str) -> None:
-        self._servers = servers
-        self._error: str | None = None
-        self._producer: Producer | None = None
+    def __init__(self, brokers: Brokers, what: str) -> None:
+        self._brokers = brokers
+        self._what = what
+        self._error: KafkaError | str | None = None
+        self._producer = Renewed(brokers, self._new_producer)
 
     def write(self, records: Iterable[Outgoing]) -> str | None:
         """Write records. Returns why some may not have been written, None if all were."""
         self._error = None
-        producer = self._new_producer() if self._producer is None else self._producer
+        producer = self._producer.get()
         for record in records:
             self._put(producer, record)
         left = producer.flush(_TIMEOUT)
         failed = left > 0 or self._error is not None
+        if not failed:
+            return None
         # An idempotent producer that has failed may refuse everything from then on.
-        self._producer = None if failed else producer
-        return (self._error or f"no answer within {_TIMEOUT:.0f} s") if failed else None
+        self._producer.close()
+        return self._brokers.why(self._error or f"no answer within {_TIMEOUT:.0f} s")
 
     def _new_producer(self) -> Producer:
         # What was not delivered in time is given up: the caller tries again.
-        return Producer(
-            {
-                "bootstrap.servers": self._servers,
-                "partitioner": "murmur2_random",
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "message.timeout.ms": int(_TIMEOUT * 1000),
-                "message.max.bytes": MOST,
-                "log_level": 0,
-                **REFRESH,
-            }
+        return self._brokers.producer(
+            self._what,
+            {"delivery.timeout.ms": int(_TIMEOUT * 1000), "message.max.bytes": MOST},
+            {"linger.ms": 1},
         )
 
     def _put(self, producer: Producer, record: Outgoing) -> None:
@@ -78,10 +73,10 @@ class Delivery:
                 producer.flush(_TIMEOUT)
                 continue
             except KafkaException as error:
-                self._error = str(error.args[0])
+                self._error = error.args[0]
             return
         self._error = "its queue is full"
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:
-            self._error = error.str()
+            self._error = error

@@ -7,21 +7,20 @@ import time
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tailrace.errors import Unreachable
+from tailrace.kafka.brokers import Brokers
 
 _TIMEOUT = 15.0
 # A build writes to all partitions and replays at most its open batch, so the latest is among the last records.
 _LAST = 1000
 
 
-def highest_generation(servers: str, topic: str, partitions: int) -> int:
+def highest_generation(brokers: Brokers, topic: str, partitions: int) -> int:
     """The highest generation among the last records of a changelog; 0 if it holds none."""
-    consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "tailrace.generations", "enable.auto.commit": False, "log_level": 0}
-    )
+    consumer = brokers.consumer("generations", {"group.id": "tailrace.generations", "enable.auto.commit": False})
     try:
         return max((_highest(consumer, TopicPartition(topic, number)) for number in range(partitions)), default=0)
     except KafkaException as error:
-        raise Unreachable(f"Kafka at {servers}, topic {topic}: {error.args[0].str()}") from None
+        raise Unreachable(f"Kafka at {brokers}, topic {topic}: {brokers.why(error.args[0])}") from None
     finally:
         consumer.close()
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tailrace.errors import Unreachable
+from tailrace.kafka.brokers import Brokers, Renewed
 
 # Topic → partition → offset.
 Offsets = Mapping[str, Mapping[int, int]]
@@ -19,27 +20,20 @@ class Group:
     Methods raise Unreachable if the brokers do not answer in time.
     """
 
-    def __init__(self, servers: str, name: str, *, timeout: float = 15.0) -> None:
+    def __init__(self, brokers: Brokers, name: str, *, timeout: float = 15.0) -> None:
         self.name = name
-        self._servers = servers
+        self._brokers = brokers
         self._timeout = timeout
         self._asked: dict[str, int] = {}
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": servers,
-                "group.id": name,
-                "enable.auto.commit": False,
-                # Nobody joins the group, so this is only how long a commit waits for its coordinator.
-                "session.timeout.ms": round(timeout * 1000),
-                "log_level": 0,
-            }
-        )
+        # Nobody joins the group, so the session is only how long a commit waits for its coordinator.
+        fixed = {"group.id": name, "enable.auto.commit": False, "session.timeout.ms": round(timeout * 1000)}
+        self._consumer = Renewed(brokers, lambda: brokers.consumer(name, fixed), Consumer.close)
 
     def commit(self, offsets: Offsets) -> None:
         """Commit the offsets that come next. A group with members of its own refuses that, and says so."""
         found = [TopicPartition(t, p, o) for t, partitions in offsets.items() for p, o in partitions.items()]
         try:
-            self._consumer.commit(offsets=found, asynchronous=False)
+            self._consumer.get().commit(offsets=found, asynchronous=False)
         except KafkaException as error:
             raise self._unreachable(error) from None
 
@@ -47,7 +41,7 @@ class Group:
         """The committed offsets of topics with these numbers of partitions. Leaves out partitions without one."""
         asked = [TopicPartition(topic, number) for topic, count in partitions.items() for number in range(count)]
         try:
-            answered = self._consumer.committed(asked, timeout=self._timeout)
+            answered = self._consumer.get().committed(asked, timeout=self._timeout)
         except KafkaException as error:
             raise self._unreachable(error) from None
         found: dict[str, dict[int, int]] = {topic: {} for topic in partitions}
@@ -67,7 +61,7 @@ class Group:
         ms = int(at.timestamp() * 1000)
         asked = [TopicPartition(topic, number, ms) for topic, count in partitions.items() for number in range(count)]
         try:
-            answered = self._consumer.offsets_for_times(asked, timeout=self._timeout)
+            answered = self._consumer.get().offsets_for_times(asked, timeout=self._timeout)
         except KafkaException as error:
             raise self._unreachable(error) from None
         found: dict[str, dict[int, int]] = {topic: {} for topic in partitions}
@@ -80,11 +74,12 @@ class Group:
 
     def age(self, topic: str, partition: int, offset: int, now: float) -> float | None:
         """How many seconds ago the record at an offset was written; None if there is none."""
-        self._consumer.assign([TopicPartition(topic, partition, offset)])
+        consumer = self._consumer.get()
+        consumer.assign([TopicPartition(topic, partition, offset)])
         try:
-            message = self._consumer.poll(self._timeout)
+            message = consumer.poll(self._timeout)
         finally:
-            self._consumer.unassign()
+            consumer.unassign()
         if message is None or message.error() is not None:
             return None
         return max(0.0, now - message.timestamp()[1] / 1000)
@@ -98,7 +93,7 @@ class Group:
         for topic, count in partitions.items():
             if count > self._asked.setdefault(topic, count):
                 try:
-                    self._consumer.list_topics(topic, timeout=self._timeout)
+                    self._consumer.get().list_topics(topic, timeout=self._timeout)
                 except KafkaException as error:
                     raise self._unreachable(error) from None
                 self._asked[topic] = count
@@ -107,13 +102,15 @@ class Group:
         found = {}
         for number in numbers:
             try:
-                bounds = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=self._timeout)
+                bounds = self._consumer.get().get_watermark_offsets(
+                    TopicPartition(topic, number), timeout=self._timeout
+                )
             except KafkaException as error:
                 raise self._unreachable(error) from None
             if bounds is None:
-                raise Unreachable(f"Kafka at {self._servers} did not say where {topic}[{number}] ends")
+                raise Unreachable(f"Kafka at {self._brokers} did not say where {topic}[{number}] ends")
             found[number] = bounds
         return found
 
     def _unreachable(self, error: KafkaException) -> Unreachable:
-        return Unreachable(f"Kafka at {self._servers}, group {self.name}: {error.args[0].str()}")
+        return Unreachable(f"Kafka at {self._brokers}, group {self.name}: {self._brokers.why(error.args[0])}")

@@ -9,7 +9,7 @@ from typing import overload
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from tailrace.errors import Unreachable
-from tailrace.kafka.refresh import REFRESH
+from tailrace.kafka.brokers import Brokers, Renewed
 
 _TIMEOUT = 15.0
 
@@ -21,22 +21,17 @@ class OnePartitionReader:
     whole, `usable` says whether a value can replace the one before it.
     """
 
-    def __init__(self, servers: str, topic: str, what: str, usable: Callable[[str, bytes], bool] | None = None) -> None:
-        self._servers = servers
+    def __init__(
+        self, brokers: Brokers, topic: str, what: str, usable: Callable[[str, bytes], bool] | None = None
+    ) -> None:
+        self._brokers = brokers
+        self._topic = topic
         self._what = what
         self._usable = usable
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": servers,
-                "group.id": f"tailrace.{what}",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                **REFRESH,
-                "log_level": 0,
-            }
-        )
         self._at_end = False
-        self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        self._next = OFFSET_BEGINNING
+        self._consumer = Renewed(brokers, self._opened, Consumer.close)
+        self._consumer.get()
 
     def read_whole(self) -> dict[str, bytes]:
         """The newest value per record key, up to the end of the topic as it is now."""
@@ -50,21 +45,26 @@ class OnePartitionReader:
                     records[key] = value
             if time.monotonic() > deadline:
                 raise Unreachable(
-                    f"Kafka at {self._servers} did not deliver the {self._what} topic within {_TIMEOUT:.0f} s"
+                    f"Kafka at {self._brokers} did not deliver the {self._what} topic: "
+                    + self._brokers.why(f"no end within {_TIMEOUT:.0f} s")
                 )
         return records
 
     def poll(self, timeout: float, most: int = 1000) -> list[tuple[str, bytes | None]]:
         """The records that have come since the last call, about `most`. Waits up to `timeout` seconds for the first."""
-        first = self._consumer.poll(timeout)
+        consumer = self._consumer.get()
+        first = consumer.poll(timeout)
         if first is None:
             return []
         found = []
-        for message in [first, *self._consumer.consume(most, 0)]:
+        for message in [first, *consumer.consume(most, 0)]:
             error, key = message.error(), message.key()
             if error is not None:
                 self._at_end |= error.code() == KafkaError._PARTITION_EOF
-            elif key is not None:
+                self._brokers.refusals.heard(self._topic, error)
+                continue
+            self._next = (message.offset() or 0) + 1
+            if key is not None:
                 found.append((_bytes(key).decode(errors="replace"), _bytes(message.value())))
         return found
 
@@ -72,41 +72,47 @@ class OnePartitionReader:
         """Close the consumer."""
         self._consumer.close()
 
+    def _opened(self) -> Consumer:
+        fixed = {"group.id": f"tailrace.{self._what}", "enable.auto.commit": False, "enable.partition.eof": True}
+        consumer = self._brokers.consumer(self._what, fixed)
+        consumer.assign([TopicPartition(self._topic, 0, self._next)])
+        return consumer
+
 
 class OnePartitionWriter:
     """Writes records of such a topic; `what` names it in errors."""
 
-    def __init__(self, servers: str, topic: str, what: str) -> None:
-        self._servers = servers
+    def __init__(self, brokers: Brokers, topic: str, what: str) -> None:
+        self._brokers = brokers
         self._topic = topic
         self._what = what
-        self._producer = Producer(
-            {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0, "log_level": 0, **REFRESH}
-        )
+        self._producer = Renewed(brokers, lambda: brokers.producer(what, {}, {"linger.ms": 0}), _flushed)
         # By record key, why the newest record was not written.
         self._refused: dict[str, KafkaError] = {}
 
     def put(self, key: str, value: bytes | None) -> None:
         """Write a record; delivered in the background, in order."""
-        self._producer.produce(
+        producer = self._producer.get()
+        producer.produce(
             self._topic,
             key=key.encode(),
             value=value,
             partition=0,
             on_delivery=lambda error, _: self._delivered(key, error),
         )
-        self._producer.poll(0)
+        producer.poll(0)
 
     def flush(self, timeout: float = _TIMEOUT) -> None:
         """Wait until everything is written. Raises Unreachable if that takes too long, or if some of it was refused."""
-        if self._producer.flush(timeout) > 0:
-            raise Unreachable(f"Kafka at {self._servers} did not take the {self._what} within {timeout:.0f} s")
+        if self._producer.get().flush(timeout) > 0:
+            late = self._brokers.why(f"no answer within {timeout:.0f} s")
+            raise Unreachable(f"Kafka at {self._brokers} did not take the {self._what}: {late}")
         refused, self._refused = self._refused, {}
         if refused:
             key, error = next(iter(refused.items()))
             raise Unreachable(
-                f"Kafka at {self._servers} did not take the record {key!r} of the {self._what} topic {self._topic}: "
-                f"{error.str()}. See whether the topic is there, and whether this user may write to it"
+                f"Kafka at {self._brokers} did not take the record {key!r} of the {self._what} topic {self._topic}: "
+                f"{self._brokers.why(error)}. See whether the topic is there, and whether this user may write to it"
             )
 
     def _delivered(self, key: str, error: KafkaError | None) -> None:
@@ -114,6 +120,11 @@ class OnePartitionWriter:
             self._refused.pop(key, None)
         else:
             self._refused[key] = error
+
+
+def _flushed(producer: Producer) -> None:
+    """Wait for what a producer has under way, before another takes its place."""
+    producer.flush(_TIMEOUT)
 
 
 @overload

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from tailrace.errors import Unreachable
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import Topics
 
 EVERY = 2.0
@@ -16,8 +17,8 @@ _TIMEOUT = 5.0
 class PartitionCounts:
     """Follows the partitions of some topics from a thread of its own. `known` are the counts to begin with."""
 
-    def __init__(self, servers: str, names: Sequence[str], known: dict[str, int], *, every: float = EVERY) -> None:
-        self._topics = Topics(servers, timeout=_TIMEOUT)
+    def __init__(self, brokers: Brokers, names: Sequence[str], known: dict[str, int], *, every: float = EVERY) -> None:
+        self._topics = Topics(brokers, timeout=_TIMEOUT)
         self._names = sorted(names)
         self._counts = dict(known)
         self._every = every

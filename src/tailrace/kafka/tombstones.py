@@ -6,7 +6,9 @@ import logging
 import time
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import ConfigResource
+
+from tailrace.kafka.brokers import Brokers
 
 log = logging.getLogger(__name__)
 
@@ -20,9 +22,8 @@ DEFAULT = 24 * 60 * 60.0
 class Tombstones:
     """Reads the configuration of topics, and remembers it for a while."""
 
-    def __init__(self, servers: str) -> None:
-        self._servers = servers
-        self._admin: AdminClient | None = None
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
         self._kept: dict[str, tuple[float, float]] = {}
 
     def kept(self, topic: str) -> float | None:
@@ -36,10 +37,8 @@ class Tombstones:
         return found[0]
 
     def _ask(self, topic: str) -> float | None:
-        if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        (future,) = self._admin.describe_configs([resource], request_timeout=_TIMEOUT).values()
+        (future,) = self._brokers.admin().describe_configs([resource], request_timeout=_TIMEOUT).values()
         try:
             found = future.result(timeout=_TIMEOUT + 1)
         except KafkaException as error:

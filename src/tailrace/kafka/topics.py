@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import ConfigResource, NewTopic
 
 from tailrace.errors import TopicError, Unreachable
+from tailrace.kafka.brokers import Brokers
 
 # The longest record of a changelog by default, and the least that a changelog must take: a key of any length.
 LONGEST = 8 * 1024 * 1024
@@ -70,17 +71,16 @@ class Policy:
 class Topics:
     """Looks up and creates topics. Methods raise Unreachable if the brokers do not answer in time."""
 
-    def __init__(self, servers: str, *, timeout: float = 15.0) -> None:
-        self._servers = servers
+    def __init__(self, brokers: Brokers, *, timeout: float = 15.0) -> None:
+        self._brokers = brokers
         self._timeout = timeout
-        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
     def describe(self, names: Sequence[str]) -> dict[str, TopicOnBroker]:
         """The topics that exist, by name."""
         if not names:
             return {}
         found: dict[str, TopicOnBroker] = {}
-        pending = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout)
+        pending = self._brokers.admin().describe_topics(TopicCollection(list(names)), request_timeout=self._timeout)
         for name, future in pending.items():
             try:
                 topic = future.result(timeout=self._timeout + 5)
@@ -94,7 +94,7 @@ class Topics:
     def create(self, name: str, *, partitions: int, replication: int, config: Mapping[str, str]) -> None:
         """Create a topic unless it exists, and return when the brokers know it."""
         new = NewTopic(name, partitions, replication, config=dict(config))
-        for future in self._admin.create_topics([new], request_timeout=self._timeout).values():
+        for future in self._brokers.admin().create_topics([new], request_timeout=self._timeout).values():
             try:
                 future.result(timeout=self._timeout + 5)
             except KafkaException as error:
@@ -104,13 +104,13 @@ class Topics:
                 if code in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
                     raise self._unreachable(error) from None
                 raise TopicError(
-                    f"topic {name!r} could not be created on {self._servers}: {error.args[0].str()}"
+                    f"topic {name!r} could not be created on {self._brokers}: {error.args[0].str()}"
                 ) from None
 
         deadline = time.monotonic() + self._timeout
         while not self.describe([name]):
             if time.monotonic() > deadline:
-                raise Unreachable(f"Kafka at {self._servers} did not show the new topic {name!r} in time: start again")
+                raise Unreachable(f"Kafka at {self._brokers} did not show the new topic {name!r} in time: start again")
             time.sleep(0.02)
 
     def require_policy(self, name: str, policy: str) -> None:
@@ -119,7 +119,7 @@ class Topics:
         if set(found.split(",")) != set(policy.split(",")):
             why = _REASONS[policy]
             raise TopicError(
-                f"topic {name!r} on {self._servers}: expected cleanup.policy={policy}, because {why}, got {found}: "
+                f"topic {name!r} on {self._brokers}: expected cleanup.policy={policy}, because {why}, got {found}: "
                 "alter the topic, or name another one with to=…"
             )
 
@@ -142,7 +142,7 @@ class Topics:
         """Raise TopicError unless a topic takes records of the least length."""
         if (found := self.longest(name)) < LEAST:
             raise TopicError(
-                f"topic {name!r} on {self._servers}: expected max.message.bytes of {LEAST} at least, because a change "
+                f"topic {name!r} on {self._brokers}: expected max.message.bytes of {LEAST} at least, because a change "
                 f"of a key must fit, got {found}: alter the topic, or name another one with to=…"
             )
 
@@ -150,7 +150,7 @@ class Topics:
         found = self._configs([name])
         if name not in found:
             raise TopicError(
-                f"topic {name!r} on {self._servers}: expected to be allowed to ask for its settings, was refused: "
+                f"topic {name!r} on {self._brokers}: expected to be allowed to ask for its settings, was refused: "
                 "allow DescribeConfigs on it"
             )
         return found[name]
@@ -160,7 +160,9 @@ class Topics:
             return {}
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         found: dict[str, dict[str, str]] = {}
-        for resource, future in self._admin.describe_configs(resources, request_timeout=self._timeout).items():
+        for resource, future in (
+            self._brokers.admin().describe_configs(resources, request_timeout=self._timeout).items()
+        ):
             try:
                 config = future.result(timeout=self._timeout + 5)
             except KafkaException as error:
@@ -172,7 +174,7 @@ class Topics:
 
     def _unreachable(self, error: KafkaException) -> Unreachable:
         return Unreachable(
-            f"Kafka at {self._servers} did not answer: {error.args[0].str()}. "
+            f"Kafka at {self._brokers} did not answer: {self._brokers.why(error.args[0])}. "
             "Start the broker, or correct --kafka (TAILRACE_KAFKA)"
         )
 

@@ -131,9 +131,11 @@ class Materializer:
 
     def reasons(self) -> list[str]:
         """Why this instance is not ready; empty if it is."""
+        refused = self._changelogs.brokers.problems()
         if self._catalog.catalog is None:
-            return ["no catalog was read from Kafka yet: see whether the broker answers, and start the pipeline"]
-        found = []
+            unknown = "no catalog was read from Kafka yet: see whether the broker answers, and start the pipeline"
+            return refused or [unknown]
+        found = refused
         if (outage := self._outage) is not None:
             found.append(f"{outage}. {outage.remedy}")
         found += [f"a step failed: {self._failure}; see the log"] if self._failure is not None else []

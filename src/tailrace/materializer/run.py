@@ -9,6 +9,7 @@ import sys
 from tailrace.contracts.catalog import catalog_topic
 from tailrace.health import HealthServer
 from tailrace.kafka.additions import Additions
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.catalog_topic import CatalogReader
 from tailrace.kafka.changelogs import Changelogs
 from tailrace.kafka.commands_topic import CommandsReader
@@ -39,18 +40,19 @@ def run(app: str, settings: Settings) -> int:
     stopping = stop_event()
     counters = MaterializerCounters()
     writer = StoreWriter(settings.text("redis"), settings.text("prefix") or default_prefix(app))
-    reader = CatalogReader(settings.text("kafka"), catalog_topic(app))
-    changelogs = Changelogs(settings.text("kafka"), f"tailrace.{app}.materializer")
+    brokers = Brokers.of(settings)
+    reader = CatalogReader(brokers, catalog_topic(app))
+    changelogs = Changelogs(brokers, f"tailrace.{app}.materializer")
     catalog = CatalogCopy(reader, writer, counters)
     upkeep = Upkeep(
         writer,
-        Additions(settings.text("kafka")),
+        Additions(brokers),
         counters,
         finished=catalog.finished,
         tombstones=settings.seconds("tombstones"),
     )
-    dead_letters = DeadLetterKeeper(DeadLetters(settings.text("kafka")), changelogs, counters)
-    commands = CommandsReader(settings.text("kafka"), app)
+    dead_letters = DeadLetterKeeper(DeadLetters(brokers), changelogs, counters)
+    commands = CommandsReader(brokers, app)
     matcher = Matcher(commands, MatchWriter(writer), counters)
     materializer = Materializer(changelogs, catalog, writer, upkeep, dead_letters, matcher, counters)
     health = (
@@ -60,7 +62,7 @@ def run(app: str, settings: Settings) -> int:
         if settings.text("health-port")
         else None
     )
-    log.info("materializer of app %s: %s → %s", app, settings.text("kafka"), without_password(settings.text("redis")))
+    log.info("materializer of app %s: %s → %s", app, brokers, without_password(settings.text("redis")))
     collect_seldom()
     sys.setswitchinterval(_TURN)
     try:

@@ -22,6 +22,7 @@ from tailrace.contracts.catalog import (
 )
 from tailrace.contracts.requests import REQUEST_RECORDS, Request
 from tailrace.errors import TopicError
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.catalog_topic import CatalogWriter, read_records
 from tailrace.kafka.groups import Group
 from tailrace.kafka.topics import Topics
@@ -58,15 +59,15 @@ class Plan:
 
 def plan(app: str, view: str, target: Target, settings: Settings) -> Plan:
     """What a rebuild or reset of a view or feed would do. Raises TopicError if no view or feed has the name."""
-    servers = settings.text("kafka")
-    topics = Topics(servers)
-    records = read_records(servers, app, topics)
-    catalog = _catalog(app, records, servers)
+    brokers = Brokers.of(settings)
+    topics = Topics(brokers)
+    records = read_records(brokers, app, topics)
+    catalog = _catalog(app, records, brokers)
     entry = _entry(catalog, view)
     newest = (entry.next or entry) if isinstance(entry, CatalogView) else entry
     found = records.get(PROGRESS_RECORDS + view)
     processed = ViewProgress.decode(found).processed if found is not None else {}
-    group = Group(servers, f"tailrace.{app}.{view}.reset")
+    group = Group(brokers, f"tailrace.{app}.{view}.reset")
     try:
         counts = {name: topic.partitions for name, topic in topics.describe(sorted(newest.sources)).items()}
         bounds: Bounds = group.bounds(counts)
@@ -102,15 +103,15 @@ def execute(app: str, planned: Plan, settings: Settings) -> None:
         for one in planned.partitions:
             offsets.setdefault(one.topic, {})[str(one.partition)] = one.start
     request = Request(planned.generation, offsets, f"a rebuild from {planned.target} was asked for")
-    writer = CatalogWriter(settings.text("kafka"), catalog_topic(app))
+    writer = CatalogWriter(Brokers.of(settings), catalog_topic(app))
     writer.put(REQUEST_RECORDS + planned.view, request.encode())
     writer.flush()
 
 
-def _catalog(app: str, records: Mapping[str, bytes], servers: str) -> Catalog:
+def _catalog(app: str, records: Mapping[str, bytes], brokers: Brokers) -> Catalog:
     if APP_RECORD not in records:
         raise TopicError(
-            f"app {app!r}: expected its catalog on topic {catalog_topic(app)} at {servers}, found none: "
+            f"app {app!r}: expected its catalog on topic {catalog_topic(app)} at {brokers}, found none: "
             "start the pipeline, or correct the name or --kafka"
         )
     return Catalog.decode(records[APP_RECORD])

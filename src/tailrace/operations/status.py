@@ -18,6 +18,7 @@ from tailrace.contracts.catalog import (
 )
 from tailrace.contracts.freshness import Delay, Report, freshness, why_stale
 from tailrace.errors import TopicError
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.groups import Group, Offsets
@@ -91,13 +92,13 @@ class Status:
 
 def status(app: str, settings: Settings) -> Status:
     """The status of an app. Raises TopicError if no pipeline has run for it."""
-    servers = settings.text("kafka")
-    topics = Topics(servers)
+    brokers = Brokers.of(settings)
+    topics = Topics(brokers)
     name = catalog_topic(app)
-    records = read_records(servers, app, topics)
+    records = read_records(brokers, app, topics)
     if APP_RECORD not in records:
         raise TopicError(
-            f"app {app!r}: expected its catalog on topic {name} at {servers}, found none: start the pipeline"
+            f"app {app!r}: expected its catalog on topic {name} at {brokers}, found none: start the pipeline"
         )
     catalog = Catalog.decode(records[APP_RECORD])
     writer = StoreWriter(settings.text("redis"), settings.text("prefix") or default_prefix(app))
@@ -105,8 +106,8 @@ def status(app: str, settings: Settings) -> Status:
         outputs: list[CatalogView | CatalogFeed] = [*catalog.views.values(), *catalog.feeds.values()]
         reports = _reports(writer)
         return Status(
-            [_view_status(catalog, output, records, reports, topics, writer, servers) for output in outputs],
-            _dead_letters(catalog, records, topics, servers),
+            [_view_status(catalog, output, records, reports, topics, writer, brokers) for output in outputs],
+            _dead_letters(catalog, records, topics, brokers),
         )
     finally:
         writer.close()
@@ -119,11 +120,11 @@ def _view_status(
     reports: Mapping[str, Sequence[Report]],
     topics: Topics,
     writer: StoreWriter,
-    servers: str,
+    brokers: Brokers,
 ) -> ViewStatus:
     found = records.get(PROGRESS_RECORDS + view.name)
     progress = ViewProgress.decode(found) if found is not None else ViewProgress(view.name, view.generation, -1, 0)
-    group = Group(servers, f"tailrace.{catalog.app}.{view.name}")
+    group = Group(brokers, f"tailrace.{catalog.app}.{view.name}")
     try:
         sources = {name: topic.partitions for name, topic in topics.describe(sorted(view.sources)).items()}
         bounds = group.bounds(sources)
@@ -180,7 +181,7 @@ def _kept(columns: Sequence[str], more: Mapping[str, str] | None = None) -> str:
 
 
 def _dead_letters(
-    catalog: Catalog, records: Mapping[str, bytes], topics: Topics, servers: str
+    catalog: Catalog, records: Mapping[str, bytes], topics: Topics, brokers: Brokers
 ) -> list[DeadLetterCounts]:
     found = [ViewProgress.decode(value) for key, value in records.items() if key.startswith(DEAD_LETTER_RECORDS)]
     counts = {name: topic.partitions for name, topic in topics.describe([one.view for one in found]).items()}
@@ -188,7 +189,7 @@ def _dead_letters(
     outputs: list[CatalogView | CatalogFeed] = [*catalog.views.values(), *catalog.feeds.values()]
     kept = {output.changelog: dead_letter_topic(output.changelog) for output in outputs}
     made = topics.describe([name for changelog, name in kept.items() if changelog not in known])
-    group = Group(servers, f"tailrace.{catalog.app}.status")
+    group = Group(brokers, f"tailrace.{catalog.app}.status")
     try:
         bounds = group.bounds(counts)
         letters = group.bounds({name: topic.partitions for name, topic in made.items()})

@@ -18,6 +18,7 @@ from tailrace.contracts.catalog import CatalogView
 from tailrace.declarations.app import App
 from tailrace.declarations.views import Feed, View
 from tailrace.errors import DefinitionChanged, TailraceError
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.partition_counts import PartitionCounts
 from tailrace.kafka.topics import TopicOnBroker
 from tailrace.pipeline.analysis.analysis import Analysis
@@ -30,6 +31,7 @@ from tailrace.pipeline.lifecycle.query import Query
 from tailrace.pipeline.lifecycle.supervision import Supervision
 from tailrace.pipeline.source.reading import readings
 from tailrace.pipeline.source.registry_schemas import RegistrySchemas
+from tailrace.pipeline.spark.spark_kafka import SparkKafka
 from tailrace.pipeline.view.events import dedupe
 from tailrace.settings import Settings
 
@@ -50,18 +52,22 @@ class Pipeline:
         on_broker: dict[str, TopicOnBroker],
         registry_schemas: RegistrySchemas,
         scratch: Path,
+        brokers: Brokers,
     ) -> None:
         self._app = app
         self._on_broker = on_broker
-        servers, length = settings.text("kafka"), settings.seconds("batch-interval")
-        context = QueryContext(servers, f"tailrace.{app.name}", length, dict(analysis.types), registry_schemas)
-        self._catalog = PipelineCatalog(app.name, servers, catalog_topics(app, session))
+        length = settings.seconds("batch-interval")
+        self._brokers, self._revision = brokers, brokers.revision
+        context = QueryContext(
+            SparkKafka(brokers, scratch), f"tailrace.{app.name}", length, dict(analysis.types), registry_schemas
+        )
+        self._catalog = PipelineCatalog(app.name, brokers, catalog_topics(app, session))
         self._choice = BuildChoice(app.name, analysis, settings, on_broker, scratch.parent, context, self._catalog)
         self._supervision = Supervision(app, session, settings, on_broker, context, self._catalog)
         known = self._catalog.known
         chosen = [self._choose(view, known.views.get(view.name)) for view in app.views]
         feeds = [self._choice.feed(feed, known.feeds.get(feed.name)) for feed in app.feeds]
-        self._counts = PartitionCounts(servers, list(on_broker), {name: t.partitions for name, t in on_broker.items()})
+        self._counts = PartitionCounts(brokers, list(on_broker), {name: t.partitions for name, t in on_broker.items()})
         self._catalog.write()
         # Spark's list for real-time mode lacks the dedupe that forgets; that it works there is tested. A query looks at
         # the setting some time after its start, so it is the same for all.
@@ -89,11 +95,14 @@ class Pipeline:
         for name, value in self._catalog.asked():
             self._try(name, value)
         self._look_for_partitions()
+        if self._brokers.revision != self._revision:
+            self._revision = self._brokers.revision
+            self._supervision.all_again("credentials or certificates of Kafka have changed")
         self._supervision.watch()
 
     def reasons(self) -> list[str]:
         """Why the pipeline is not current; empty if it is."""
-        return self._supervision.reasons()
+        return [*self._brokers.problems(), *self._supervision.reasons()]
 
     def degraded(self) -> list[tuple[str, str]]:
         """Views of which some rows may be stale, and why."""

@@ -21,6 +21,7 @@ from tailrace.declarations.checks import find_mistakes
 from tailrace.dev import jars
 from tailrace.errors import DeclarationError, SettingError, TopicError
 from tailrace.health import HealthServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.topics import TopicOnBroker, Topics
 from tailrace.pipeline.analysis.analysis import Analysis
@@ -64,8 +65,9 @@ def run(app: App, settings: Settings) -> int:
     # What a pipeline that was killed has left there.
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    topics = Topics(settings.text("kafka"))
-    found = _sources(app, topics, settings)
+    brokers = Brokers.of(settings)
+    topics = Topics(brokers)
+    found = _sources(app, topics, brokers, settings)
     partitions = {name: topic.partitions for name, topic in found.items()}
     state = settings.number("state-partitions")
     longest = topics.lengths([name for name in read_topics(app) if name in found])
@@ -88,7 +90,7 @@ def run(app: App, settings: Settings) -> int:
         with jvm.watched():
             if not master and (told := memory.too_little(memory.least_heap(app, longest), jvm.heap, longest)):
                 log.warning("%s", told)
-            _run(app, session, jvm, topics, settings, stopping, scratch)
+            _run(app, session, jvm, topics, brokers, settings, stopping, scratch)
     finally:
         jvm.stop()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -97,17 +99,24 @@ def run(app: App, settings: Settings) -> int:
 
 
 def _run(
-    app: App, session: SparkSession, jvm: Jvm, topics: Topics, settings: Settings, stopping: Event, scratch: Path
+    app: App,
+    session: SparkSession,
+    jvm: Jvm,
+    topics: Topics,
+    brokers: Brokers,
+    settings: Settings,
+    stopping: Event,
+    scratch: Path,
 ) -> None:
     """Start the queries, watch them until it is time to stop, and stop them."""
     registry_schemas = RegistrySchemas(settings.text("registry"))
-    _pin(app, registry_schemas, read_records(settings.text("kafka"), app.name, topics), settings)
+    _pin(app, registry_schemas, read_records(brokers, app.name, topics), settings)
     analysis = Analysis(session, registry_schemas)
     analysis.examine(app)
     if analysis.mistakes:
         raise DeclarationError(analysis.mistakes)
     on_broker = _create_topics(app, topics, settings)
-    pipeline = Pipeline(app, session, analysis, settings, on_broker, registry_schemas, scratch)
+    pipeline = Pipeline(app, session, analysis, settings, on_broker, registry_schemas, scratch, brokers)
     health = _health(settings, pipeline)
     while not stopping.wait(_WATCH_EVERY if pipeline.started else 0.05):
         jvm.check()
@@ -141,14 +150,14 @@ def _directory(settings: Settings) -> Path | None:
     return Path(settings.text("jars")) if settings.text("jars") else None
 
 
-def _sources(app: App, topics: Topics, settings: Settings) -> dict[str, TopicOnBroker]:
+def _sources(app: App, topics: Topics, brokers: Brokers, settings: Settings) -> dict[str, TopicOnBroker]:
     """The topics of the app that exist; a missing source is an error unless it may be created."""
     names = source_topics(app)
     found = topics.describe([*names, *(output.changelog for output in app.outputs)])
     missing = [name for name in names if name not in found]
     if missing and settings.text("create-topics") != "all":
         raise TopicError(
-            f"expected the topics {', '.join(names)} on {settings.text('kafka')}, did not find {', '.join(missing)}: "
+            f"expected the topics {', '.join(names)} on {brokers}, did not find {', '.join(missing)}: "
             "create them, correct their names, or start with --create-topics all"
         )
     return found

@@ -8,13 +8,14 @@ from confluent_kafka import Producer
 
 from operating import Operator
 from tailrace.dev.broker import Broker
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.groups import Group
 
 
 def test_a_group_that_is_open_sees_partitions_that_are_added(broker: Broker, fresh: str) -> None:
     operator, topic = Operator(broker), f"grown-{fresh}"
     operator.create(topic, 1)
-    group = Group(broker.address, f"group-{fresh}")
+    group = Group(Brokers(broker.address), f"group-{fresh}")
     try:
         assert group.bounds({topic: 1}) == {topic: {0: (0, 0)}}
         operator.add_partitions(topic, 3)

@@ -19,12 +19,13 @@ from tailrace.contracts.catalog import Catalog
 from tailrace.contracts.partitions import partition_of
 from tailrace.dev.broker import Broker
 from tailrace.errors import TopicError, Unreachable
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.kafka.topics import COMPACTED, LEAST, MOST, Topics
 
 
 def test_a_topic_is_created_once_and_found_with_its_id(broker: Broker, fresh: str) -> None:
-    topics = Topics(broker.address)
+    topics = Topics(Brokers(broker.address))
     for _ in range(2):
         topics.create(f"t-{fresh}", partitions=3, replication=1, config=COMPACTED)
     found = topics.describe([f"t-{fresh}", f"missing-{fresh}"])
@@ -34,14 +35,14 @@ def test_a_topic_is_created_once_and_found_with_its_id(broker: Broker, fresh: st
 
 
 def test_a_changelog_that_forgets_rows_is_refused(broker: Broker, fresh: str) -> None:
-    topics = Topics(broker.address)
+    topics = Topics(Brokers(broker.address))
     topics.create(f"t-{fresh}", partitions=1, replication=1, config={})
     with pytest.raises(TopicError, match=r"expected cleanup\.policy=compact.*got delete"):
         topics.require_policy(f"t-{fresh}", "compact")
 
 
 def test_what_a_topic_takes_is_known_and_too_little_is_refused(broker: Broker, fresh: str) -> None:
-    topics = Topics(broker.address)
+    topics = Topics(Brokers(broker.address))
     for size in (LEAST - 1, LEAST):
         topics.create(f"t-{fresh}-{size}", partitions=1, replication=1, config={"max.message.bytes": str(size)})
         assert topics.longest(f"t-{fresh}-{size}") == size
@@ -57,7 +58,7 @@ def test_a_topic_whose_settings_are_secret_is_left_out_or_told_with_the_right_th
 ) -> None:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     broker = new_broker(properties={"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"})
-    topics = Topics(broker.address)
+    topics = Topics(Brokers(broker.address))
     config = {"max.message.bytes": "2000000"}
     for name in (f"open-{fresh}", f"secret-{fresh}"):
         topics.create(name, partitions=1, replication=1, config=config)
@@ -84,27 +85,27 @@ def test_a_topic_whose_settings_are_secret_is_left_out_or_told_with_the_right_th
 
 def test_more_replicas_than_brokers_is_told_with_the_topic(broker: Broker, fresh: str) -> None:
     with pytest.raises(TopicError, match=f"t-{fresh}"):
-        Topics(broker.address).create(f"t-{fresh}", partitions=1, replication=3, config={})
+        Topics(Brokers(broker.address)).create(f"t-{fresh}", partitions=1, replication=3, config={})
 
 
 def test_a_broker_that_is_not_there_is_told_with_its_address() -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9"):
-        Topics("127.0.0.1:9", timeout=1).describe(["t"])
+        Topics(Brokers("127.0.0.1:9"), timeout=1).describe(["t"])
 
 
 def test_the_catalog_topic_gives_the_newest_value_per_record(broker: Broker, fresh: str) -> None:
     topic = f"catalog-{fresh}"
-    Topics(broker.address).create(topic, partitions=1, replication=1, config=COMPACTED)
-    reader = CatalogReader(broker.address, topic)
+    Topics(Brokers(broker.address)).create(topic, partitions=1, replication=1, config=COMPACTED)
+    reader = CatalogReader(Brokers(broker.address), topic)
     assert reader.read_whole() == {}
-    writer = CatalogWriter(broker.address, topic)
+    writer = CatalogWriter(Brokers(broker.address), topic)
     first, second = (Catalog(name, {}).encode() for name in ("first", "second"))
     # A catalog that can't be read does not take the place of one that can.
     catalogs = [("app", value) for value in (b"0", first, second, b"3")]
     for key, value in [("progress/v", b"2"), *catalogs, ("progress/v", b"4")]:
         writer.put(key, value)
     writer.flush()
-    again = CatalogReader(broker.address, topic)
+    again = CatalogReader(Brokers(broker.address), topic)
     assert again.read_whole() == {"app": second, "progress/v": b"4"}
     reader.close()
     again.close()
@@ -112,7 +113,7 @@ def test_the_catalog_topic_gives_the_newest_value_per_record(broker: Broker, fre
 
 def test_keys_fall_where_kafkas_own_partitioner_puts_them(broker: Broker, fresh: str) -> None:
     topic = f"t-{fresh}"
-    Topics(broker.address).create(topic, partitions=7, replication=1, config={})
+    Topics(Brokers(broker.address)).create(topic, partitions=7, replication=1, config={})
     placed: dict[bytes | None, int | None] = {}
     producer = Producer({"bootstrap.servers": broker.address, "partitioner": "murmur2"})
     keys = [b"362", b"", "ключ".encode(), b"\x00\xff\x80", b'["a",1]', *(b"%d" % n for n in range(200))]
@@ -126,12 +127,12 @@ def test_keys_fall_where_kafkas_own_partitioner_puts_them(broker: Broker, fresh:
 
 def test_a_record_of_the_catalog_that_the_broker_refuses_is_an_error(broker: Broker, fresh: str) -> None:
     topic = f"t-{fresh}"
-    Topics(broker.address).create(topic, partitions=1, replication=1, config={"max.message.bytes": "1000"})
-    writer = CatalogWriter(broker.address, topic)
+    Topics(Brokers(broker.address)).create(topic, partitions=1, replication=1, config={"max.message.bytes": "1000"})
+    writer = CatalogWriter(Brokers(broker.address), topic)
     writer.put("app", bytes(5000))
     with pytest.raises(Unreachable, match=rf"did not take the record 'app' of the catalog topic {topic}: .*too large"):
         writer.flush()
     # It is told once.
     writer.put("app", b"{}")
     writer.flush()
-    assert CatalogReader(broker.address, topic).read_whole() == {"app": b"{}"}
+    assert CatalogReader(Brokers(broker.address), topic).read_whole() == {"app": b"{}"}

@@ -16,6 +16,7 @@ from services import NewRedis
 from tailrace.contracts.partitions import partition_of
 from tailrace.contracts.record import Change
 from tailrace.dev.broker import Broker
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import Topics
 from tailrace.operations.status import DeadLetterCounts, status
@@ -34,7 +35,7 @@ def consumer(log: Changelog, group: str = "test") -> Consumer:
 def letters(log: Changelog) -> list[Any]:
     """The dead letters of a changelog; none where there is no topic for them."""
     name = dead_letter_topic(log.view)
-    if not Topics(log.broker.address).describe([name]):
+    if not Topics(Brokers(log.broker.address)).describe([name]):
         return []
     found: list[Any] = []
     reading = consumer(log)
@@ -123,7 +124,7 @@ def test_a_key_whose_row_is_too_long_holds_none_until_it_fits_again_and_a_letter
 
 def test_a_letter_is_longer_than_its_topic_takes_and_holds_up_nothing(log: Changelog, new_redis: NewRedis) -> None:
     server = new_redis()
-    topics = Topics(log.broker.address)
+    topics = Topics(Brokers(log.broker.address))
     config = {"max.message.bytes": "5000"}
     topics.create(dead_letter_topic(log.view), partitions=1, replication=1, config=config)
     log.put_raw(b"a", b"x" * 10_000, [("mine", b"1")])

@@ -20,6 +20,7 @@ from tailrace.contracts.catalog import Catalog
 from tailrace.contracts.event import FeedEvent
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import EVENTS, Topics
 from tailrace.materializer.counters import MaterializerCounters
@@ -239,7 +240,7 @@ def test_a_changelog_that_was_made_anew_begins_anew(new_log: NewLog, redis_serve
         eventually(lambda: own.events(b"ann") == [b"old"], "the first event")
         lineage = log.place.lineage
         other = f"{log.feed}-anew"
-        topics = Topics(log.broker.address)
+        topics = Topics(Brokers(log.broker.address))
         topics.create(other, partitions=1, replication=1, config=EVENTS)
         log.name(changelog=other, topic_id=topics.describe([other])[other].id)
         assert log.place.lineage != lineage

@@ -33,6 +33,7 @@ from tailrace.contracts.record import Change
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.health import HealthServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.catalog_topic import CatalogWriter
 from tailrace.kafka.topics import EVENTS, Topics
 from tailrace.materializer.counters import MaterializerCounters
@@ -55,11 +56,11 @@ class Source:
 
     def __init__(self, broker: Broker, app: str, entry: CatalogView | CatalogFeed, fresh: str) -> None:
         self.topic = f"source-{fresh}"
-        topics = Topics(broker.address)
+        topics = Topics(Brokers(broker.address))
         topics.create(self.topic, partitions=2, replication=1, config=EVENTS)
         named = replace(entry, sources={self.topic: topics.describe([self.topic])[self.topic].id})
         self._name = entry.name
-        self._catalogs = CatalogWriter(broker.address, catalog_topic(app))
+        self._catalogs = CatalogWriter(Brokers(broker.address), catalog_topic(app))
         found = (
             Catalog(app, {entry.name: named})
             if isinstance(named, CatalogView)

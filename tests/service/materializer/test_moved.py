@@ -14,6 +14,7 @@ from tailrace.contracts.partitions import partition_of
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.additions import Additions
+from tailrace.kafka.brokers import Brokers
 from tailrace.materializer.materializer import Materializer
 from tailrace.materializer.views.added_records import AddedRecords
 from tailrace.materializer.views.partition import ViewPartition
@@ -84,7 +85,7 @@ def test_keys_that_only_an_earlier_build_had(log: Changelog, redis_server: Redis
     assert bench.hand_overs.serve(*PLACE, 2, -1) == Served()
     entry = replace(log.entry, name="v", generation=2)
     held = ViewPartition(entry, 0, PLACE[2], bench.offset, bench.offset, 2)
-    hand_over = HandOver(bench.hand_overs, AddedRecords(Additions(log.broker.address)))
+    hand_over = HandOver(bench.hand_overs, AddedRecords(Additions(Brokers(log.broker.address))))
     if lost:
         bench.client.delete(*bench.keys.all)
     else:

@@ -16,6 +16,7 @@ from streaming import Streams, following
 from tailrace.contracts.commands import commands_topic
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.one_partition import OnePartitionWriter
 
 KEYS = [b"%d" % n for n in range(12)]
@@ -158,7 +159,7 @@ def test_a_bad_command_is_passed_over_and_the_next_one_is_taken(
 ) -> None:
     url = redis_server.url
     put_all(streams, 1, 3)
-    raw = OnePartitionWriter(broker.address, commands_topic(streams.log.app), "commands")
+    raw = OnePartitionWriter(Brokers(broker.address), commands_topic(streams.log.app), "commands")
     raw.put("bad", b"\xff not json")
     raw.put("worse", b'{"format":1,"command":"open","stream":{"id":"other"}}')
     raw.flush()

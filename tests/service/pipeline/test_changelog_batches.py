@@ -24,6 +24,7 @@ from tailrace import App
 from tailrace.contracts.partitions import partition_of
 from tailrace.declarations.views import View
 from tailrace.dev.broker import Broker
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import LEAST, LONGEST, Topics
 from tailrace.pipeline.changelog.changelog import (
     QueryContext,
@@ -35,6 +36,7 @@ from tailrace.pipeline.changelog.changelog import (
     write_batches,
 )
 from tailrace.pipeline.lifecycle.generations import Build
+from tailrace.pipeline.spark.spark_kafka import SparkKafka
 
 AT = datetime(2026, 2, 3, 4, 5, 6, 789000, tzinfo=UTC)
 GENERATION = 3
@@ -66,7 +68,7 @@ def output(broker: Broker, fresh: str) -> Build:
 
 
 def made(broker: Broker, name: str, origin: str = "", **config: str) -> Build:
-    Topics(broker.address).create(name, partitions=1, replication=1, config=config)
+    Topics(Brokers(broker.address)).create(name, partitions=1, replication=1, config=config)
     app = App("movies")
     view = app.view("averages", app.topic("ratings", value="id long"), key="id", columns={"n": "count(*)"}, to=name)
     return Build(view, GENERATION, Path(), origin=origin)
@@ -86,7 +88,8 @@ def write_rows(
     spark, data = rows.sparkSession, str(place / "rows")
     rows.coalesce(1).write.parquet(data)
     stream = spark.readStream.schema(rows.schema).parquet(data)
-    writer = write_batches(unwritten_changes(stream, key), broker.address, build, conflate=conflate, longest=longest)
+    kafka = SparkKafka(Brokers(broker.address))
+    writer = write_batches(unwritten_changes(stream, key), kafka, build, conflate=conflate, longest=longest)
     query = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
     try:
         query.awaitTermination()
@@ -124,7 +127,8 @@ def in_real_time(rows: DataFrame, key: tuple[str, ...], origin: str = "", longes
 
 def process(spark: SparkSession, broker: Broker, build: Build, *, batches: bool) -> None:
     """Take in what the sources hold, by the plan of micro-batches or by that of real time."""
-    writer = changelog_writer(spark, build, QueryContext(broker.address, build.output.changelog, 60), batches=batches)
+    context = QueryContext(SparkKafka(Brokers(broker.address)), build.output.changelog, 60)
+    writer = changelog_writer(spark, build, context, batches=batches)
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
@@ -256,7 +260,8 @@ def test_the_longest_row_that_a_changelog_takes_is_written_and_of_a_longer_one_t
 
     live = made(broker, f"live-{fresh}", **config)
     stream = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "rows"))
-    writer = write(changes(stream, ("id",), GENERATION, origin), broker.address, live, longest)
+    kafka = SparkKafka(Brokers(broker.address))
+    writer = write(changes(stream, ("id",), GENERATION, origin), kafka, live, longest)
     writer.option("checkpointLocation", str(tmp_path / "live")).trigger(availableNow=True).start().awaitTermination()
     assert list(records(broker, f"live-{fresh}")) == found
 
@@ -264,7 +269,7 @@ def test_the_longest_row_that_a_changelog_takes_is_written_and_of_a_longer_one_t
 def test_a_backlog_of_a_table_is_written_as_the_newest_usable_value_of_each_key(
     broker: Broker, spark: SparkSession, fresh: str, tmp_path: Path
 ) -> None:
-    topics = Topics(broker.address)
+    topics = Topics(Brokers(broker.address))
     for name in (f"in-{fresh}", f"out-{fresh}"):
         topics.create(name, partitions=1, replication=1, config={})
     producer = Producer({"bootstrap.servers": broker.address})
@@ -291,8 +296,8 @@ def test_a_backlog_of_a_table_is_written_as_the_newest_usable_value_of_each_key(
 def test_rows_stay_in_the_partitions_that_readers_look_in_though_the_changelog_has_more(
     broker: Broker, spark: SparkSession, fresh: str, tmp_path: Path, batches: bool, off: tuple[str, ...]
 ) -> None:
-    Topics(broker.address).create(f"out-{fresh}", partitions=5, replication=1, config={})
-    Topics(broker.address).create(f"in-{fresh}", partitions=1, replication=1, config={})
+    Topics(Brokers(broker.address)).create(f"out-{fresh}", partitions=5, replication=1, config={})
+    Topics(Brokers(broker.address)).create(f"in-{fresh}", partitions=1, replication=1, config={})
     keys = [f"k{n}" * (n % 7 + 1) for n in range(40)]
     produce(broker, *((f"in-{fresh}", key, {"n": n}) for key in keys for n in range(2)))
     app = App("movies")
@@ -310,7 +315,7 @@ def names(broker: Broker, fresh: str) -> tuple[str, str, str]:
     """Two topics to read and one to write, of one partition each."""
     found = (f"a-{fresh}", f"b-{fresh}", f"out-{fresh}")
     for name in found:
-        Topics(broker.address).create(name, partitions=1, replication=1, config={})
+        Topics(Brokers(broker.address)).create(name, partitions=1, replication=1, config={})
     return found
 
 

@@ -15,11 +15,13 @@ from operating import Operator
 from services import NewBroker
 from tailrace.contracts.catalog import ViewProgress
 from tailrace.dev.broker import Broker
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.dead_letters.search import Search, SearchedTopic, SearchResult
 from tailrace.pipeline.dead_letters.search_plan import Offsets, SkipReport
 from tailrace.pipeline.lifecycle.query import CATCHING_UP, LIVE, Query, Task
 from tailrace.pipeline.source.reading import read
+from tailrace.pipeline.spark.spark_kafka import SparkKafka
 
 PATIENCE = 120.0
 
@@ -34,7 +36,7 @@ def watched(part: Query | Search, until: Callable[[], bool], what: str) -> None:
 
 def one_partition(broker: Broker, fresh: str) -> str:
     topic = f"t-{fresh}"
-    Topics(broker.address).create(topic, partitions=1, replication=1, config={})
+    Topics(Brokers(broker.address)).create(topic, partitions=1, replication=1, config={})
     return topic
 
 
@@ -42,7 +44,7 @@ def to_nowhere(
     spark: SparkSession, broker: Broker, topic: str, checkpoint: Path
 ) -> Callable[[str, int], DataStreamWriter]:
     def writer(_: str, base: int) -> DataStreamWriter:
-        records = read(spark, broker.address, topic, f"g-{topic}")
+        records = read(spark, SparkKafka(Brokers(broker.address)), topic, f"g-{topic}")
         return records.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).queryName(topic)
 
     return writer
@@ -54,11 +56,11 @@ def test_a_live_query_goes_on_while_the_brokers_do_not_say_how_far_it_is_behind(
     asked = new_broker()
     topic = f"t-{fresh}"
     for servers in (broker.address, asked.address):
-        Topics(servers).create(topic, partitions=1, replication=1, config={})
+        Topics(Brokers(servers)).create(topic, partitions=1, replication=1, config={})
     producer = Producer({"bootstrap.servers": broker.address})
     writer = to_nowhere(spark, broker, topic, tmp_path)
 
-    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, asked.address, f"g-{fresh}", lambda: {topic: 1})
+    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, Brokers(asked.address), f"g-{fresh}", lambda: {topic: 1})
     query = Query(task, ViewProgress(topic, 1, -1, 0), lambda _: None)
     try:
         watched(query, lambda: query.progress.mode == LIVE, "the query starts")
@@ -90,7 +92,7 @@ def test_a_query_that_can_not_be_asked_does_not_run_on_unwatched(
     def running() -> bool:
         return any(one.name == topic for one in spark.streams.active)
 
-    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", lambda: {topic: 1})
+    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, Brokers(broker.address), f"g-{fresh}", lambda: {topic: 1})
     query = Query(task, ViewProgress(topic, 1, -1, 0), report)
     try:
         watched(query, lambda: query.progress.mode == LIVE, "the query starts")
@@ -120,7 +122,9 @@ def test_a_batch_that_ended_while_nobody_watched_is_noticed(
         writer(LIVE, 0).trigger(availableNow=True).start().awaitTermination(int(PATIENCE))
 
     def watched_batch(progress: ViewProgress) -> ViewProgress:
-        task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", lambda: {topic: 1})
+        task = Task(
+            topic, f"view {topic}", writer, LIVE, 5.0, Brokers(broker.address), f"g-{fresh}", lambda: {topic: 1}
+        )
         query = Query(task, progress, lambda _: None)
         try:
             producer.produce(topic, b"1")
@@ -152,7 +156,7 @@ def test_retention_takes_what_a_batch_has_read_whose_end_nobody_saw(
         assert producer.flush(30) == 0
         writer(CATCHING_UP, 0).start().awaitTermination(int(PATIENCE))
     Operator(broker).remove_records(topic)
-    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, broker.address, f"g-{fresh}", lambda: {topic: 1})
+    task = Task(topic, f"view {topic}", writer, LIVE, 5.0, Brokers(broker.address), f"g-{fresh}", lambda: {topic: 1})
     query = Query(task, ViewProgress(topic, 1, 0, 1, mode=LIVE, offsets={topic: {"0": 1}}), lambda _: None)
     try:
         watched(query, lambda: query.progress.mode == LIVE and not query.reasons(), "the query is live")
@@ -171,7 +175,7 @@ def test_a_search_that_got_no_answer_is_well_again_when_there_is_nothing_to_sear
         raise AssertionError(f"a search from {starts} to {ends}, where there is nothing")
 
     search = Search(
-        SearchedTopic(topic, lambda: 1, broker.address, f"g-{fresh}"),
+        SearchedTopic(topic, lambda: 1, Brokers(broker.address), f"g-{fresh}"),
         ViewProgress(topic, 1, -1, 0),
         search=searched,
         cancel=lambda: None,

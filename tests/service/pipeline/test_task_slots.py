@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tailrace.dev.broker import Broker
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import Topics
 
 PROGRAM = """
@@ -76,7 +77,7 @@ COUNTS = "executors-counted-this"
 def done(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
     """One process, and one JVM, for all: a cluster takes long to start."""
     for topic in (TOPIC, EVENTS, COUNTS):
-        Topics(broker.address).create(topic, partitions=1, replication=1, config={})
+        Topics(Brokers(broker.address)).create(topic, partitions=1, replication=1, config={})
     place: Path = tmp_path_factory.mktemp("cluster")
     command = [sys.executable, "-c", PROGRAM, broker.address, TOPIC, EVENTS, COUNTS, str(place)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

@@ -215,9 +215,16 @@ _DEGRADED = {
 }
 READY = _json(
     "Ready.",
-    {"ready": True, "reasons": [], "degraded": [_DEGRADED], "views": {"rating-averages": _SERVED}, "feeds": {}},
+    {
+        "ready": True,
+        "reasons": [],
+        "degraded": [_DEGRADED],
+        "kafka": [],
+        "views": {"rating-averages": _SERVED},
+        "feeds": {},
+    },
 )
 NOT_READY = _json(
     "Not ready, and why.",
-    {"ready": False, "reasons": ["the pub/sub link is down"], "degraded": [], "views": {}, "feeds": {}},
+    {"ready": False, "reasons": ["the pub/sub link is down"], "degraded": [], "kafka": [], "views": {}, "feeds": {}},
 )

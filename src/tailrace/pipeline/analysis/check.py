@@ -15,6 +15,7 @@ from tailrace.declarations.mistakes import Mistake
 from tailrace.declarations.views import View
 from tailrace.dev import jars
 from tailrace.errors import DeclarationError
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.topics import Topics
 from tailrace.pipeline.analysis.analysis import Analysis
@@ -40,7 +41,8 @@ def check(app: App, settings: Settings, servers: str = "") -> tuple[list[Checked
 
 
 def _next_start(app: App, analysis: Analysis, settings: Settings, servers: str) -> list[str]:
-    records = read_records(servers, app.name, Topics(servers))
+    brokers = Brokers.of(settings, servers)
+    records = read_records(brokers, app.name, Topics(brokers))
     catalog = Catalog.decode(records[APP_RECORD]) if APP_RECORD in records else None
     state = settings.number("state-partitions")
     definitions = {view.name: definition(view, state, analysis.described[view.name].texts) for view in app.views}

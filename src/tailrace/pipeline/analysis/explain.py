@@ -9,6 +9,7 @@ from tailrace.declarations.app import App
 from tailrace.declarations.checks import find_mistakes
 from tailrace.dev import jars
 from tailrace.errors import DeclarationError, TopicError
+from tailrace.kafka.brokers import Brokers
 from tailrace.pipeline.analysis.analysis import Analysis
 from tailrace.pipeline.analysis.check import report
 from tailrace.pipeline.changelog.changelog import QueryContext, changelog_frame
@@ -17,6 +18,7 @@ from tailrace.pipeline.source.reading import readings
 from tailrace.pipeline.source.registry_schemas import RegistrySchemas
 from tailrace.pipeline.spark.jvm_parts import chosen
 from tailrace.pipeline.spark.session import start_session
+from tailrace.pipeline.spark.spark_kafka import SparkKafka
 from tailrace.pipeline.view.plan import state_stages
 from tailrace.settings import Settings
 
@@ -50,7 +52,9 @@ def explain(app: App, name: str, settings: Settings) -> str:
             analysis.examine(app)
             if analysis.mistakes:
                 raise DeclarationError(analysis.mistakes)
-            context = QueryContext("localhost:9092", "tailrace", 60, analysis.types, registry_schemas)
+            context = QueryContext(
+                SparkKafka(Brokers("localhost:9092")), "tailrace", 60, analysis.types, registry_schemas
+            )
             frame = changelog_frame(session, Build(output, 1, Path(scratch)), context)
             mode = session._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("extended")  # type: ignore[union-attr]
             told = str(frame._jdf.queryExecution().explainString(mode))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,6 +19,7 @@ from tailrace.pipeline.source.reading import Reading, RowTypes, looks_at_headers
 from tailrace.pipeline.source.registry_schemas import RegistrySchemas
 from tailrace.pipeline.spark.functions import kafka_partition
 from tailrace.pipeline.spark.jvm_parts import SINK, active
+from tailrace.pipeline.spark.spark_kafka import SparkKafka
 from tailrace.pipeline.view import events
 from tailrace.pipeline.view.plan import Decoded, rows_of, state_stages
 from tailrace.pipeline.view.rows import EXPIRES, PARTITION, PRESENT, VERSION
@@ -41,9 +43,9 @@ _TOGETHER = {"kafka.linger.ms": "50", "kafka.batch.size": str(256 * 1024)}
 
 @dataclass(frozen=True)
 class QueryContext:
-    """What a query needs to know: brokers, consumer group prefix, length of a batch, types of views, schemas."""
+    """What a query needs to know: Kafka, consumer group prefix, length of a batch, types of views, schemas."""
 
-    servers: str
+    kafka: SparkKafka
     group: str
     batch_seconds: float
     types: RowTypes = field(default_factory=dict)
@@ -71,9 +73,9 @@ def changelog_writer(
     changelog = changelog_frame(session, build, context, rehearsal=rehearsal, batches=batches, base=base)
     if batches and SINK in active(session):
         conflate = isinstance(output, View) and output.kind == LATEST and _stateless(build, context)
-        writer = write_batches(changelog, context.servers, build, conflate=conflate, longest=longest)
+        writer = write_batches(changelog, context.kafka, build, conflate=conflate, longest=longest)
     else:
-        writer = write(changelog, context.servers, build, longest, batches=batches)
+        writer = write(changelog, context.kafka, build, longest, batches=batches)
     writer = writer.option("checkpointLocation", str(build.checkpoint))
     if isinstance(output, Feed):
         writer = writer.option("kafka.delivery.timeout.ms", str(_NEVER))
@@ -102,7 +104,7 @@ def changelog_frame(
     for alias, reading in build_readings(build, context):
         records = read(
             session,
-            context.servers,
+            context.kafka,
             reading.topic.name,
             f"{context.group}.{output.name}",
             starts=build.starts.get(reading.topic.name),
@@ -212,19 +214,20 @@ def _header(name: str, text: Column) -> Column:
 
 
 def write(
-    changes: DataFrame, servers: str, build: Build, longest: int = LONGEST, *, batches: bool = False
+    changes: DataFrame, kafka: SparkKafka, build: Build, longest: int = LONGEST, *, batches: bool = False
 ) -> DataStreamWriter:
     """Changes to Kafka, by Spark's own sink."""
     found, partitions = fitting(changes, longest), build.partitions
     if partitions and SINK not in active(changes.sparkSession):
         # Without `Layout.java` the plan itself says where a row belongs.
         found, partitions = found.withColumn("partition", kafka_partition(F.col("key"), partitions)), 0
-    options = sink_options(servers, build.output.changelog, longest, partitions) | (_TOGETHER if batches else _AT_ONCE)
+    usual = _TOGETHER if batches else _AT_ONCE
+    options = sink_options(kafka, build.output.changelog, longest, partitions, usual)
     return found.writeStream.format("kafka").outputMode("update").options(**options)
 
 
 def write_batches(
-    changes: DataFrame, servers: str, build: Build, *, conflate: bool, longest: int = LONGEST
+    changes: DataFrame, kafka: SparkKafka, build: Build, *, conflate: bool, longest: int = LONGEST
 ) -> DataStreamWriter:
     """Unwritten changes of micro-batches to Kafka.
 
@@ -236,22 +239,26 @@ def write_batches(
         "conflate": conflate,
         "longest": longest - _ROOM,
     }
-    options = sink_options(servers, build.output.changelog, longest, build.partitions) | _TOGETHER
+    options = sink_options(kafka, build.output.changelog, longest, build.partitions, _TOGETHER)
     return changes.writeStream.format("tailrace.Changelog").outputMode("update").options(**options, **of_build)
 
 
-def sink_options(servers: str, topic: str, longest: int, partitions: int = 0) -> dict[str, str]:
+def sink_options(
+    kafka: SparkKafka, topic: str, longest: int, partitions: int = 0, usual: Mapping[str, str] = _AT_ONCE
+) -> dict[str, str]:
     """The options of the Kafka sink, for every writer; a record has so many bytes at most.
 
     partitions: how many of the topic are used, the first ones; all if 0. See `Layout.java`.
+    usual: what the user's own configuration of Kafka may replace.
     """
     layout = {"kafka.partitioner.class": "tailrace.Layout", "kafka.tailrace.partitions": str(partitions)}
     return {
+        "kafka.buffer.memory": str(max(2 * longest, _BUFFER)),
+        **usual,
+        **kafka.sink(),
         **(layout if partitions else {}),
-        "kafka.bootstrap.servers": servers,
         "topic": topic,
         "includeHeaders": "true",
         # Of one request to a broker, also one with many records.
         "kafka.max.request.size": str(max(longest, LONGEST)),
-        "kafka.buffer.memory": str(max(2 * longest, _BUFFER)),
     }

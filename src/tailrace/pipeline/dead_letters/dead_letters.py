@@ -45,7 +45,7 @@ def write_dead_letters(
     longest: how many bytes of a record the topic of dead letters takes.
     """
     name = dead_letter_topic(declared.topic.name)
-    records = read_between(session, context.servers, declared.topic.name, f"{context.group}.{name}", starts, ends)
+    records = read_between(session, context.kafka, declared.topic.name, f"{context.group}.{name}", starts, ends)
     schemas = decoding.schemas(session, declared.topic, context.registry_schemas)
     decoded = decoding.decode(records, schemas, declared.topic, raw=True)
     # What is observed is computed once; a condition alone would be evaluated where records are read, and again after.
@@ -54,7 +54,7 @@ def write_dead_letters(
     try:
         counts = {row[SKIPPED]: row["count"] for row in found.groupBy(SKIPPED).count().collect()}
         if counts:
-            found.drop(SKIPPED).write.format("kafka").options(**sink_options(context.servers, name, longest)).save()
+            found.drop(SKIPPED).write.format("kafka").options(**sink_options(context.kafka, name, longest)).save()
     finally:
         found.unpersist()
     return SearchResult(sum(end - starts[p] for p, end in ends.items()), counts)

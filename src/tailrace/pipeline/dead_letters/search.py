@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 
 from tailrace.contracts.catalog import ViewProgress
 from tailrace.errors import Unreachable
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.groups import Group
 from tailrace.pipeline.dead_letters.search_plan import Offsets, Passing, SearchPlan, SkipReport
 
@@ -43,7 +44,7 @@ class SearchedTopic:
 
     name: str
     partitions: Callable[[], int]
-    servers: str
+    brokers: Brokers
     group: str
 
 
@@ -71,7 +72,7 @@ class Search:
         self._search, self._cancel, self._skip_reports = search, cancel, skip_reports
         self._learn, self._report = learn, report
         self._patience = 2 * batch_seconds + _PATIENCE
-        self._group = Group(topic.servers, topic.group)
+        self._group = Group(topic.brokers, topic.group)
         self._plan = SearchPlan()
         self._thread: threading.Thread | None = None
         self._outcome: tuple[Offsets, SearchResult | str] | None = None

@@ -149,7 +149,7 @@ class BuildChoice:
 
     def _held(self, changelog: TopicOnBroker) -> int:
         """The highest generation in a changelog that the catalog does not know: its rows must not outrank new ones."""
-        return highest_generation(self._context.servers, changelog.name, changelog.partitions)
+        return highest_generation(self._context.kafka.brokers, changelog.name, changelog.partitions)
 
 
 def newest(entry: CatalogView) -> CatalogView:

@@ -29,6 +29,7 @@ from tailrace.contracts.catalog import (
 from tailrace.contracts.requests import REQUEST_RECORDS, Request, request_for
 from tailrace.declarations.app import App
 from tailrace.declarations.topics import Table, Topic
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.catalog_topic import CatalogReader, CatalogWriter
 from tailrace.pipeline.lifecycle.past import Past
 from tailrace.pipeline.source.decoding import avro_key_schema, avro_schema, key_type, value_schema
@@ -38,17 +39,17 @@ from tailrace.pipeline.view.events import REASONS
 class PipelineCatalog:
     """Reads the whole topic when it is made; `known` is the catalog of the pipeline before."""
 
-    def __init__(self, app: str, servers: str, topics: Mapping[str, CatalogTopic]) -> None:
+    def __init__(self, app: str, brokers: Brokers, topics: Mapping[str, CatalogTopic]) -> None:
         topic = catalog_topic(app)
         self._app = app
         self._topics = topics
-        self._reader = CatalogReader(servers, topic)
+        self._reader = CatalogReader(brokers, topic)
         self._records = self._reader.read_whole()
         self._past = Past(app, self._records)
         self.known = self._past.catalog()
         self.views: dict[str, CatalogView] = {}
         self.feeds: dict[str, CatalogFeed] = {}
-        self._writer = CatalogWriter(servers, topic)
+        self._writer = CatalogWriter(brokers, topic)
 
     @property
     def set_aside(self) -> Counter[str]:

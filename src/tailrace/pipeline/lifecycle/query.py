@@ -24,6 +24,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace.contracts.catalog import ViewProgress
 from tailrace.errors import TailraceError, Unreachable
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.groups import Group
 from tailrace.pipeline.lifecycle.backlog import MANY, Bounds, lost, reached, waiting
 from tailrace.pipeline.lifecycle.replays import Replays, raised
@@ -91,7 +92,7 @@ class Task:
     writer: Callable[[str, int], DataStreamWriter]
     live: str
     batch_seconds: float
-    servers: str
+    brokers: Brokers
     group: str
     partitions: Callable[[], Mapping[str, int]]
     starts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -113,7 +114,7 @@ class Query:
         self.resting = False
         self.building = task.building
         self.waiting = 0
-        self._group = Group(task.servers, task.group)
+        self._group = Group(task.brokers, task.group)
         self._report = report
         self._query: StreamingQuery | None = None
         self._ran = progress.mode
@@ -191,7 +192,7 @@ class Query:
         """Report elsewhere from now on, and note offsets in another consumer group."""
         self._report = report
         self._group.close()
-        self._group = Group(self.task.servers, group)
+        self._group = Group(self.task.brokers, group)
         self._report(self.progress)
 
     def again(self, why: str) -> None:

@@ -60,6 +60,10 @@ class Rebuilds:
         """Whether anything is being built."""
         return bool(self._builds)
 
+    def queries(self) -> list[Query]:
+        """The queries of all builds."""
+        return [one.query for one in self._builds.values()]
+
     def add(self, name: str, query: Query, build: Build, parents: Sequence[str]) -> None:
         """Begin a build; the views that it reads, as far as they are built anew, are added before it."""
         self._builds[name] = _Rebuild(build, query, parents)

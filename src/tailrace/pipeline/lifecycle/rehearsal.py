@@ -33,7 +33,7 @@ class Rehearsal:
         self._waiting = list(builds)
         self._batches = max(_FEWEST, BATCHES // max(1, len(builds)))
         self._context = QueryContext(
-            context.servers, f"{context.group}.rehearsal", _BATCH_SECONDS, context.types, context.registry_schemas
+            context.kafka, f"{context.group}.rehearsal", _BATCH_SECONDS, context.types, context.registry_schemas
         )
         self._query: StreamingQuery | None = None
         self._scratch = scratch

@@ -71,7 +71,7 @@ class Supervision:
         self._on_broker = on_broker
         self._context = context
         self._catalog = catalog
-        self._topics = Topics(context.servers)
+        self._topics = Topics(context.kafka.brokers)
         self._policies = self._topics.policies(read_topics(app))
         # By view and by what, why some of its rows may be stale.
         self._stale: dict[str, dict[str, str]] = {}
@@ -179,6 +179,11 @@ class Supervision:
             if any(source.name in grown for _, source in output.sources):
                 self.queries[output.name].again("partitions were added")
 
+    def all_again(self, why: str) -> None:
+        """Start everything again that runs, because it can't take in a change as it is."""
+        for query in (*self.queries.values(), *self._rebuilds.queries()):
+            query.again(why)
+
     def note(self, chosen: Chosen) -> None:
         """Note why rows may be stale while a chosen build runs."""
         name = chosen.build.output.name
@@ -227,7 +232,7 @@ class Supervision:
         before = dict(self._catalog.views)
         for name in builds:
             entry = newest(self._catalog.views[name])
-            group = Group(self._context.servers, f"{self._context.group}.{name}")
+            group = Group(self._context.kafka.brokers, f"{self._context.group}.{name}")
             try:
                 bounds = group.bounds({entry.changelog: entry.partitions})[entry.changelog]
             finally:
@@ -268,7 +273,7 @@ class Supervision:
             writer=lambda mode, base: self._writer(build, mode, base),
             live=LIVE if output.mode == REAL_TIME else BATCHES,
             batch_seconds=self._context.batch_seconds,
-            servers=self._context.servers,
+            brokers=self._context.kafka.brokers,
             group=f"{self._context.group}.{output.name}" + (".building" if building else ""),
             partitions=lambda: {s.name: self._on_broker[s.name].partitions for _, s in output.sources},
             starts=build.starts,
@@ -329,7 +334,7 @@ class Supervision:
             SearchedTopic(
                 source.name,
                 lambda: self._on_broker[source.name].partitions,
-                self._context.servers,
+                self._context.kafka.brokers,
                 f"{self._context.group}.{name}",
             ),
             self._catalog.dead_letters_of(source.name, self._on_broker[source.name].id),

@@ -19,6 +19,7 @@ from tailrace.contracts.catalog import Column as CatalogColumn
 from tailrace.declarations.topics import Dedupe, Table, Topic, Where
 from tailrace.declarations.views import Changelog, Feed, Source, View
 from tailrace.pipeline.source.registry_schemas import RegistrySchemas
+from tailrace.pipeline.spark.spark_kafka import SparkKafka
 
 # After each fetch Spark asks where the partition begins and ends, and throws away what was fetched and not taken: so a
 # fetch is large, and taken whole. A larger one costs more than it saves, in the garbage collector.
@@ -105,7 +106,7 @@ def _changelog(source: Changelog, types: RowTypes) -> Reading:
 
 def read(
     session: SparkSession,
-    servers: str,
+    kafka: SparkKafka,
     topic: str,
     group: str,
     *,
@@ -120,27 +121,28 @@ def read(
     headers: with those of each record; Spark would convert them even if nobody reads them.
     """
     start = "latest" if newest else json.dumps({topic: starts}) if starts else "earliest"
-    source = session.readStream.format("kafka").options(**_source_options(servers, topic, group))
-    source = source.option("startingOffsets", start).option("includeHeaders", headers).options(**_FETCHED_WHOLE)
+    source = session.readStream.format("kafka").options(**_source_options(kafka, topic, group))
+    source = source.option("startingOffsets", start).option("includeHeaders", headers)
     if at_most is not None:
         source = source.option("maxOffsetsPerTrigger", at_most)
     return source.load()
 
 
 def read_between(
-    session: SparkSession, servers: str, topic: str, group: str, starts: Mapping[int, int], ends: Mapping[int, int]
+    session: SparkSession, kafka: SparkKafka, topic: str, group: str, starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> DataFrame:
     """The records of a topic from the first offsets on, up to and without the second; each has all partitions."""
-    source = session.read.format("kafka").options(**_source_options(servers, topic, group), **_FETCHED_WHOLE)
+    source = session.read.format("kafka").options(**_source_options(kafka, topic, group))
     source = source.option("includeHeaders", True)
     for name, offsets in (("startingOffsets", starts), ("endingOffsets", ends)):
         source = source.option(name, json.dumps({topic: {str(p): offset for p, offset in offsets.items()}}))
     return source.load()
 
 
-def _source_options(servers: str, topic: str, group: str) -> dict[str, str]:
+def _source_options(kafka: SparkKafka, topic: str, group: str) -> dict[str, str]:
     return {
-        "kafka.bootstrap.servers": servers,
+        **_FETCHED_WHOLE,
+        **kafka.source(),
         "subscribe": topic,
         "kafka.isolation.level": "read_committed",
         # Lost records are found and told by the pipeline itself; here they would end the query at every start.

@@ -13,6 +13,7 @@ from running import eventually
 from tailrace.contracts.commands import commands_topic
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import COMMANDS, Topics
 
 WIDE, NARROW = 12_000, 3
@@ -24,7 +25,7 @@ def gateways(
 ) -> Iterator[dict[int, GatewayProcess]]:
     """Two gateways of one app, by how many keys they let one subscription have."""
     app = store.catalog.app
-    Topics(broker.address).create(commands_topic(app), partitions=1, replication=1, config=COMMANDS)
+    Topics(Brokers(broker.address)).create(commands_topic(app), partitions=1, replication=1, config=COMMANDS)
     found = {}
     for most in (WIDE, NARROW):
         given = {"kafka": broker.address, "limit-keys": str(most), "limit-connection-keys": "30000"}

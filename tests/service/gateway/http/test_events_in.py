@@ -26,6 +26,7 @@ from tailrace.contracts.catalog import Catalog, CatalogTopic, Column
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.gateway.http.topics import LARGEST, RECORDS
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import Topics
 
 COLUMNS = (Column("movie_id", "bigint"), Column("rating", "double"), Column("tags", "array<string>"))
@@ -72,7 +73,7 @@ def gateway(
     fresh: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[GatewayProcess]:
-    admin = Topics(broker.address)
+    admin = Topics(Brokers(broker.address))
     for name in topics(fresh):
         admin.create(name, partitions=2, replication=1, config={})
     directory = tmp_path_factory.mktemp("gateway")
@@ -351,7 +352,7 @@ def test_the_registry_is_away_and_clients_of_its_topics_are_told(
     redis_server: RedisServer, broker: Broker, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     app = f"away-{uuid4().hex[:10]}"
-    Topics(broker.address).create(f"avro-{app}", partitions=1, replication=1, config={})
+    Topics(Brokers(broker.address)).create(f"avro-{app}", partitions=1, replication=1, config={})
     gateway = _gateway(redis_server, broker.address, app, tmp_path, registry="http://ann:s3cret@127.0.0.1:1")
     request.addfinalizer(gateway.close)
     answer = httpx.post(f"{gateway.url}/topics/known-{app}/events", json={"movie_id": 1}, timeout=30)

@@ -19,6 +19,7 @@ from tailrace.contracts.commands import commands_topic
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
 from tailrace.kafka.async_delivery import LARGEST
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import COMMANDS, Topics
 
 HALF = "\ud800"  # half a surrogate pair: JSON can spell it, UTF-8 can't
@@ -86,7 +87,7 @@ def gateway(
 ) -> Iterator[GatewayProcess]:
     """A gateway that keeps streams. Its log is looked at when it ends."""
     app = store.catalog.app
-    Topics(broker.address).create(commands_topic(app), partitions=1, replication=1, config=COMMANDS)
+    Topics(Brokers(broker.address)).create(commands_topic(app), partitions=1, replication=1, config=COMMANDS)
     process = GatewayProcess(tmp_path_factory.mktemp("gateway"), redis_server.url, app, {"kafka": broker.address})
     process.wait_ready()
     yield process

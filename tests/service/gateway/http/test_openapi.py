@@ -26,6 +26,7 @@ from running import eventually
 from tailrace.contracts.catalog import Catalog, CatalogTopic, Column
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import Topics
 
 APP = "test-gateway-openapi"
@@ -54,7 +55,7 @@ def gateway(
     redis_server: RedisServer, broker: Broker, store: Store, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:
     topic = next(iter(store.catalog.topics))
-    Topics(broker.address).create(topic, partitions=1, replication=1, config={})
+    Topics(Brokers(broker.address)).create(topic, partitions=1, replication=1, config={})
     process = GatewayProcess(tmp_path_factory.mktemp("gateway"), redis_server.url, APP, {"kafka": broker.address})
     process.wait_ready()
     yield process

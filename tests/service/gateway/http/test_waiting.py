@@ -20,6 +20,7 @@ from running import eventually
 from tailrace.contracts.catalog import PROGRESS_RECORDS, CatalogView, ViewProgress
 from tailrace.dev.broker import Broker
 from tailrace.dev.redis_server import RedisServer
+from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.topics import Topics
 
 
@@ -167,7 +168,7 @@ def counted(fresh: str) -> CatalogView:
 @pytest.fixture
 def own(redis_server: RedisServer, broker: Broker, fresh: str) -> Store:
     """A view that tells by its rows what it has taken in, and one that tells at the end of a batch."""
-    Topics(broker.address).create(f"c-{fresh}", partitions=1, replication=1, config={})
+    Topics(Brokers(broker.address)).create(f"c-{fresh}", partitions=1, replication=1, config={})
     producer = Producer({"bootstrap.servers": broker.address})
     producer.produce(f"c-{fresh}", b"{}", key=b"k")
     assert producer.flush(30) == 0

@@ -7,11 +7,11 @@ import logging
 import pytest
 from confluent_kafka import KafkaError
 
-from tailrace.kafka.complaints import complaints
+from tailrace.kafka.brokers import Brokers
 
 
 def test_the_same_complaint_is_told_once_and_another_by_itself(caplog: pytest.LogCaptureFixture) -> None:
-    tell = complaints("changelogs")
+    tell = Brokers("").refusals.listener("changelogs")
     with caplog.at_level(logging.WARNING):
         for _ in range(100):
             tell(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))

@@ -1,0 +1,73 @@
+"""Why Kafka refuses a connection, in words that name what to correct."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from confluent_kafka import KafkaError
+
+from tailrace.kafka.config.kafka_config import KafkaConfig
+from tailrace.kafka.config.security import OAUTHBEARER, PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, Security
+
+# What librdkafka puts around a message: the broker before, the state after.
+_BEFORE = re.compile(r"^(?:\w+://)?[\w.\-:\[\]]+/\S+: ")
+_AFTER = re.compile(r" \(after \d+ms in state \w+(?:, \d+ identical error\(s\) suppressed)?\)$")
+
+# What is said if a right is missing, by the code of the error.
+RIGHTS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "consumer group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+}
+
+
+def reason(code: int, text: str, config: KafkaConfig, tls: str | None = None) -> str:
+    """What an error of librdkafka means; `tls` is what a handshake of our own has found."""
+    said, security = bare(text), config.security
+    where = f" in {config.files[0]}" if config.files else ""
+    if code == KafkaError._SSL:
+        return f"TLS failed: {tls or said}"
+    if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED) and security.mechanism:
+        if security.mechanism == OAUTHBEARER:
+            return f"{OAUTHBEARER} failed: {said}: see the client id, its secret and the token endpoint{where}"
+        if "mechanism" in said and "supported" in said.lower():
+            return f"the brokers do not take {security.mechanism}: {said}: correct sasl.mechanism{where}"
+        return (
+            f"the brokers refuse user {security.user!r} ({security.mechanism}): expected the password that they know, "
+            f"got another one: correct it{where or ' '}, TAILRACE_KAFKA_SASL_PASSWORD or its file, or the user"
+        )
+    if code in RIGHTS:
+        return f"the brokers refuse user {user(security)} a right on a {RIGHTS[code]}: {said}"
+    return said
+
+
+def wrong_protocol(security: Security) -> str:
+    """What to look at if connections end before a word was said."""
+    other = {PLAINTEXT: "SSL, SASL_PLAINTEXT or SASL_SSL", SASL_PLAINTEXT: SASL_SSL}.get(
+        security.protocol, "another one"
+    )
+    return f"the connection speaks {security.protocol}; the listener may want {other}: see security.protocol"
+
+
+def user(security: Security) -> str:
+    """Who this process is to the brokers, as far as it knows."""
+    if security.oauth is not None:
+        return f"{security.oauth.client!r}"
+    if security.mechanism:
+        return f"{security.user!r}"
+    return f"{security.identity.name!r}" if security.identity is not None else "'ANONYMOUS'"
+
+
+def bare(text: str) -> str:
+    """A message of librdkafka without the state of the connection."""
+    return _AFTER.sub("", _BEFORE.sub("", text))
+
+
+def expired(security: Security) -> str | None:
+    """What to say if the client's own certificate has expired; None if it has not."""
+    shown = security.identity
+    if shown is None or datetime.now(UTC) <= shown.expires:
+        return None
+    return f"the client's certificate {security.shown_in} ({shown.name}) expired on {shown.expires:%Y-%m-%d %H:%M} UTC"

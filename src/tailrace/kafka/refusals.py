@@ -1,0 +1,145 @@
+"""What Kafka refuses this process now: its TLS, its password, a right that it needs.
+
+A client retries for ever and says only that it had no answer. What it has heard meanwhile is kept here, in words that
+name the file or the right, for errors and for health. While something is refused, one question at a time is asked
+again, some seconds apart, so that a refusal ends here when it ends there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient
+
+from tailrace.kafka.config.kafka_config import KafkaConfig
+from tailrace.kafka.config.reasons import reason
+from tailrace.kafka.config.tls_check import tls_problem
+
+log = logging.getLogger(__name__)
+
+_EVERY = 30.0
+# The first pause between two tries, in seconds, and the longest.
+_FIRST, _LONGEST = 1.0, 10.0
+_TIMEOUT = 5.0
+_CREDENTIALS = (KafkaError._SSL, KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+
+Asked = Callable[[AdminClient], bool]
+
+
+class Refusals:
+    """Keeps what Kafka refuses this process, as long as it does. Any thread may tell and ask.
+
+    config: what is in force now; admin: gives the client that asks again.
+    """
+
+    def __init__(self, servers: str, config: Callable[[], KafkaConfig], admin: Callable[[], AdminClient]) -> None:
+        self._servers = servers
+        self._config = config
+        self._admin = admin
+        # By what is refused: why, and what to ask to learn that it is not any more.
+        self._refused: dict[str, tuple[str, Asked]] = {}
+        self._lock = threading.Lock()
+        self._checking = threading.Lock()
+        # When a handshake is due again, with what configuration the last one was, and what it found.
+        self._checked: tuple[float, KafkaConfig | None, str | None] = (0.0, None, None)
+
+    @property
+    def current(self) -> list[str]:
+        """Why Kafka refuses something to this process; empty if it does not."""
+        with self._lock:
+            return [why for why, _ in self._refused.values()]
+
+    @property
+    def connection(self) -> str | None:
+        """Why this process may not connect at all; None if it may."""
+        with self._lock:
+            return self._refused[""][0] if "" in self._refused else None
+
+    def listener(self, what: str) -> Callable[[KafkaError], None]:
+        """A callback for a client's errors. It logs each error code, then not again for a while."""
+        told: dict[int, float] = {}
+
+        def tell(error: KafkaError) -> None:
+            self.note(error)
+            now, code = time.monotonic(), int(error.code())
+            if code not in told or now - told[code] >= _EVERY:
+                told[code] = now
+                log.warning("%s: Kafka: %s; the client goes on trying", what, self.said(error))
+
+        return tell
+
+    def note(self, error: KafkaError) -> None:
+        """Keep an error if it says that this process may not connect."""
+        if error.code() in _CREDENTIALS:
+            self._refuse("", self.said(error), _connects)
+
+    def heard(self, topic: str, error: KafkaError) -> None:
+        """Keep an error that came in the place of a record of a topic."""
+        self.note(error)
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            why = f"topic {topic}: {self.said(error)}: allow Read on it"
+            self._refuse(topic, why, lambda admin: _may_read(admin, topic))
+
+    def said(self, error: KafkaError) -> str:
+        """What an error means."""
+        tls = self._tls_problem() if error.code() == KafkaError._SSL else None
+        return reason(error.code(), error.str(), self._config(), tls)
+
+    def _tls_problem(self) -> str | None:
+        """What a handshake finds; one answer serves for some seconds, because clients fail many times."""
+        with self._checking:
+            config, (until, before, found) = self._config(), self._checked
+            if time.monotonic() >= until or config is not before:
+                found = tls_problem(self._servers, config.security)
+                self._checked = (time.monotonic() + _LONGEST, config, found)
+            return found
+
+    def _refuse(self, what: str, why: str, asked: Asked) -> None:
+        with self._lock:
+            first = not self._refused
+            self._refused[what] = (why, asked)
+        if first:
+            threading.Thread(target=self._ask_again, name="kafka refusals", daemon=True).start()
+
+    def _ask_again(self) -> None:
+        pause = _FIRST
+        while True:
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST)
+            with self._lock:
+                open_ = {what: asked for what, (_, asked) in self._refused.items()}
+            admin = self._admin()
+            ended = [what for what, asked in open_.items() if _holds(admin, asked)]
+            with self._lock:
+                for what in ended:
+                    del self._refused[what]
+                if ended:
+                    log.info("Kafka: no longer refused: %s", ", ".join(what or "to connect" for what in ended))
+                if not self._refused:
+                    return
+
+
+def _holds(admin: AdminClient, asked: Asked) -> bool:
+    try:
+        return asked(admin)
+    except KafkaException as error:
+        # Its callback has said why, if it was refused.
+        admin.poll(0)
+        return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+def _connects(admin: AdminClient) -> bool:
+    admin.list_topics(timeout=_TIMEOUT)
+    return True
+
+
+def _may_read(admin: AdminClient, topic: str) -> bool:
+    (pending,) = admin.describe_topics(
+        TopicCollection([topic]), include_authorized_operations=True, request_timeout=_TIMEOUT
+    ).values()
+    allowed = pending.result(timeout=_TIMEOUT + 1).authorized_operations or []
+    return AclOperation.READ in allowed
