@@ -11,13 +11,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from tailrace.errors import SettingError
+from tailrace.errors import SettingError, Unreachable
 from tailrace.kafka.config.entries import ADMIN, CONSUMER, PRODUCER
 from tailrace.kafka.config.kafka_config import KafkaConfig
 from tailrace.kafka.config.reasons import RIGHTS
@@ -29,12 +31,15 @@ log = logging.getLogger(__name__)
 
 Own = Mapping[str, Any]
 Client = TypeVar("Client")
+Answer = TypeVar("Answer")
 
 # A client sees a new topic after this time. The default is five minutes. For that long a client may also stand still
 # after its only broker was stopped in order: it has heard that nobody leads the partition, and has nobody left to ask.
 REFRESH = {"topic.metadata.refresh.interval.ms": 5_000}
 # How often files are looked at, in seconds.
 _LOOK = 2.0
+# How long to wait for an answer at a time, before looking whether there will be none.
+_STEP = 0.2
 _NOTHING: Own = {}
 
 
@@ -119,13 +124,25 @@ class Brokers:
         if (admin := self._admin.current) is not None:
             # This client tells errors of its connections when it is asked alone.
             admin.poll(0)
-        if isinstance(error, KafkaError):
-            self.refusals.note(error)
-            if error.code() in RIGHTS:
-                return self.refusals.said(error)
-        if (refused := self.refusals.connection) is not None:
-            return refused
-        return error if isinstance(error, str) else error.str()
+        return self.refusals.why(error)
+
+    def unreachable(self, error: KafkaException, beside: str = "") -> Unreachable:
+        """The error if a question was not answered: why, and what to do. `beside` says what it was about."""
+        about = f"Kafka at {self.servers}{beside}"
+        why = self.why(error.args[0])
+        if self.refusals.connection is not None or error.args[0].code() in RIGHTS:
+            return Unreachable(f"{about}: {why}")
+        return Unreachable(f"{about} did not answer: {why}. Start the broker, or correct --kafka (TAILRACE_KAFKA)")
+
+    def answer(self, pending: Future[Answer], timeout: float) -> Answer:
+        """The answer to a question of the admin client. Raises KafkaException, early if connections are refused."""
+        deadline = time.monotonic() + timeout
+        while True:
+            with suppress(TimeoutError):
+                return pending.result(timeout=_STEP)
+            self.admin().poll(0)
+            if self.refusals.connection is not None or time.monotonic() > deadline:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def _told(self, client: str, what: str, fixed: Own, usual: Own) -> dict[str, Any]:
         return {

@@ -6,7 +6,6 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from tailrace.errors import Unreachable
 from tailrace.kafka.brokers import Brokers
 
 _TIMEOUT = 15.0
@@ -20,7 +19,7 @@ def highest_generation(brokers: Brokers, topic: str, partitions: int) -> int:
     try:
         return max((_highest(consumer, TopicPartition(topic, number)) for number in range(partitions)), default=0)
     except KafkaException as error:
-        raise Unreachable(f"Kafka at {brokers}, topic {topic}: {brokers.why(error.args[0])}") from None
+        raise brokers.unreachable(error, f", topic {topic}") from None
     finally:
         consumer.close()
 

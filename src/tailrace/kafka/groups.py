@@ -113,4 +113,4 @@ class Group:
         return found
 
     def _unreachable(self, error: KafkaException) -> Unreachable:
-        return Unreachable(f"Kafka at {self._brokers}, group {self.name}: {self._brokers.why(error.args[0])}")
+        return self._brokers.unreachable(error, f", group {self.name}")

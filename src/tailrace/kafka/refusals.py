@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from tailrace.kafka.config.kafka_config import KafkaConfig
-from tailrace.kafka.config.reasons import reason
-from tailrace.kafka.config.tls_check import tls_problem
+from tailrace.kafka.config.listener_check import listener_problem
+from tailrace.kafka.config.reasons import RIGHTS, reason
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,11 @@ _EVERY = 30.0
 # The first pause between two tries, in seconds, and the longest.
 _FIRST, _LONGEST = 1.0, 10.0
 _TIMEOUT = 5.0
-_CREDENTIALS = (KafkaError._SSL, KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+# How long an answer of our own connection serves.
+_CHECKED = 5.0
+_CREDENTIALS = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+# What a client says of a connection that does not come about, for whatever reason.
+_CONNECTION = (KafkaError._SSL, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
 
 Asked = Callable[[AdminClient], bool]
 
@@ -42,9 +46,12 @@ class Refusals:
         self._admin = admin
         # By what is refused: why, and what to ask to learn that it is not any more.
         self._refused: dict[str, tuple[str, Asked]] = {}
+        # Connections fail, and nobody has looked yet why.
+        self._suspected = False
+        self._asking = False
         self._lock = threading.Lock()
         self._checking = threading.Lock()
-        # When a handshake is due again, with what configuration the last one was, and what it found.
+        # When a connection of our own is due again, how the last one was configured, and what it found.
         self._checked: tuple[float, KafkaConfig | None, str | None] = (0.0, None, None)
 
     @property
@@ -73,9 +80,23 @@ class Refusals:
         return tell
 
     def note(self, error: KafkaError) -> None:
-        """Keep an error if it says that this process may not connect."""
+        """Keep an error if it says that this process may not connect, and look into it if it may mean that."""
         if error.code() in _CREDENTIALS:
             self._refuse("", self.said(error), _connects)
+        elif error.code() in _CONNECTION:
+            with self._lock:
+                self._suspected = True
+            self._ask()
+
+    def why(self, error: KafkaError | str) -> str:
+        """What is behind an error: what is refused, or else what the error says."""
+        if isinstance(error, KafkaError) and error.code() in RIGHTS:
+            return self.said(error)
+        if isinstance(error, KafkaError) and error.code() in _CREDENTIALS:
+            self.note(error)
+        if (refused := self.connection or self._listener_problem()) is not None:
+            return refused
+        return error if isinstance(error, str) else self.said(error)
 
     def heard(self, topic: str, error: KafkaError) -> None:
         """Keep an error that came in the place of a record of a topic."""
@@ -86,41 +107,51 @@ class Refusals:
 
     def said(self, error: KafkaError) -> str:
         """What an error means."""
-        tls = self._tls_problem() if error.code() == KafkaError._SSL else None
-        return reason(error.code(), error.str(), self._config(), tls)
+        return reason(error.code(), error.str(), self._config())
 
-    def _tls_problem(self) -> str | None:
-        """What a handshake finds; one answer serves for some seconds, because clients fail many times."""
+    def _listener_problem(self) -> str | None:
+        """What a connection of our own finds; one answer serves for some seconds, because clients fail many times."""
         with self._checking:
             config, (until, before, found) = self._config(), self._checked
             if time.monotonic() >= until or config is not before:
-                found = tls_problem(self._servers, config.security)
-                self._checked = (time.monotonic() + _LONGEST, config, found)
+                found = listener_problem(self._servers, config.security)
+                self._checked = (time.monotonic() + _CHECKED, config, found)
             return found
 
     def _refuse(self, what: str, why: str, asked: Asked) -> None:
         with self._lock:
-            first = not self._refused
             self._refused[what] = (why, asked)
-        if first:
-            threading.Thread(target=self._ask_again, name="kafka refusals", daemon=True).start()
+        self._ask()
+
+    def _ask(self) -> None:
+        """Ask again and again in a thread, until nothing is refused any more; one thread does."""
+        with self._lock:
+            if self._asking:
+                return
+            self._asking = True
+        threading.Thread(target=self._ask_again, name="kafka refusals", daemon=True).start()
 
     def _ask_again(self) -> None:
         pause = _FIRST
         while True:
+            if self._suspected and (problem := self._listener_problem()) is not None:
+                with self._lock:
+                    self._refused[""] = (problem, _connects)
+            with self._lock:
+                self._suspected = False
+                open_ = {what: asked for what, (_, asked) in self._refused.items()}
+                if not open_:
+                    self._asking = False
+                    return
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST)
-            with self._lock:
-                open_ = {what: asked for what, (_, asked) in self._refused.items()}
             admin = self._admin()
             ended = [what for what, asked in open_.items() if _holds(admin, asked)]
             with self._lock:
                 for what in ended:
                     del self._refused[what]
-                if ended:
-                    log.info("Kafka: no longer refused: %s", ", ".join(what or "to connect" for what in ended))
-                if not self._refused:
-                    return
+            if ended:
+                log.info("Kafka: no longer refused: %s", ", ".join(what or "to connect" for what in ended))
 
 
 def _holds(admin: AdminClient, asked: Asked) -> bool:

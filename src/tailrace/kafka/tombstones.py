@@ -40,7 +40,7 @@ class Tombstones:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         (future,) = self._brokers.admin().describe_configs([resource], request_timeout=_TIMEOUT).values()
         try:
-            found = future.result(timeout=_TIMEOUT + 1)
+            found = self._brokers.answer(future, _TIMEOUT + 1)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 log.warning(

@@ -83,7 +83,7 @@ class Topics:
         pending = self._brokers.admin().describe_topics(TopicCollection(list(names)), request_timeout=self._timeout)
         for name, future in pending.items():
             try:
-                topic = future.result(timeout=self._timeout + 5)
+                topic = self._brokers.answer(future, self._timeout + 5)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
@@ -96,7 +96,7 @@ class Topics:
         new = NewTopic(name, partitions, replication, config=dict(config))
         for future in self._brokers.admin().create_topics([new], request_timeout=self._timeout).values():
             try:
-                future.result(timeout=self._timeout + 5)
+                self._brokers.answer(future, self._timeout + 5)
             except KafkaException as error:
                 code = error.args[0].code()
                 if code == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -164,7 +164,7 @@ class Topics:
             self._brokers.admin().describe_configs(resources, request_timeout=self._timeout).items()
         ):
             try:
-                config = future.result(timeout=self._timeout + 5)
+                config = self._brokers.answer(future, self._timeout + 5)
             except KafkaException as error:
                 if error.args[0].code() in _REFUSED:
                     continue
@@ -173,10 +173,7 @@ class Topics:
         return found
 
     def _unreachable(self, error: KafkaException) -> Unreachable:
-        return Unreachable(
-            f"Kafka at {self._brokers} did not answer: {self._brokers.why(error.args[0])}. "
-            "Start the broker, or correct --kafka (TAILRACE_KAFKA)"
-        )
+        return self._brokers.unreachable(error)
 
 
 def _longest(config: Mapping[str, str]) -> int:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from confluent_kafka import KafkaError
 
 from tailrace.kafka.config.kafka_config import KafkaConfig
-from tailrace.kafka.config.security import OAUTHBEARER, PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, Security
+from tailrace.kafka.config.security import OAUTHBEARER, Security
 
 # What librdkafka puts around a message: the broker before, the state after.
 _BEFORE = re.compile(r"^(?:\w+://)?[\w.\-:\[\]]+/\S+: ")
@@ -23,12 +23,12 @@ RIGHTS = {
 }
 
 
-def reason(code: int, text: str, config: KafkaConfig, tls: str | None = None) -> str:
-    """What an error of librdkafka means; `tls` is what a handshake of our own has found."""
+def reason(code: int, text: str, config: KafkaConfig) -> str:
+    """What an error of librdkafka means."""
     said, security = bare(text), config.security
     where = f" in {config.files[0]}" if config.files else ""
     if code == KafkaError._SSL:
-        return f"TLS failed: {tls or said}"
+        return f"TLS failed: {said}"
     if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED) and security.mechanism:
         if security.mechanism == OAUTHBEARER:
             return f"{OAUTHBEARER} failed: {said}: see the client id, its secret and the token endpoint{where}"
@@ -41,14 +41,6 @@ def reason(code: int, text: str, config: KafkaConfig, tls: str | None = None) ->
     if code in RIGHTS:
         return f"the brokers refuse user {user(security)} a right on a {RIGHTS[code]}: {said}"
     return said
-
-
-def wrong_protocol(security: Security) -> str:
-    """What to look at if connections end before a word was said."""
-    other = {PLAINTEXT: "SSL, SASL_PLAINTEXT or SASL_SSL", SASL_PLAINTEXT: SASL_SSL}.get(
-        security.protocol, "another one"
-    )
-    return f"the connection speaks {security.protocol}; the listener may want {other}: see security.protocol"
 
 
 def user(security: Security) -> str:
