@@ -7,14 +7,9 @@ import socket
 import ssl
 import threading
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-
+from tailrace.dev.certificates import Authority
 from tailrace.dev.ports import LOOPBACK, free_port
 
 # Every TLS connection begins with this byte, and no Redis command does.
@@ -122,27 +117,8 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def certificates(directory: Path) -> tuple[Path, Path, Path]:
-    """The files of an authority, its certificate for the loopback address, and the key; made once."""
-    certificate, key = directory / "certificate.pem", directory / "key.pem"
-    if key.exists():
-        return certificate, certificate, key
-    own = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
-    now = datetime.now(UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(own.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(LOOPBACK))]), critical=False)
-        .sign(own, hashes.SHA256())
-    )
-    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
-    key.write_bytes(
-        own.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return certificate, certificate, key
+    """The files of an authority, a certificate of it for the loopback address, and the key; made once."""
+    authority, certificate, key = directory / "ca.pem", directory / "certificate.pem", directory / "key.pem"
+    if not key.exists():
+        Authority.kept(directory).issue("tests").write(certificate, key)
+    return authority, certificate, key
