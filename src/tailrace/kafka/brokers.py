@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from tailrace.credentials.fingerprints import fingerprints
 from tailrace.errors import SettingError, Unreachable
 from tailrace.kafka.config.entries import ADMIN, CONSUMER, PRODUCER
 from tailrace.kafka.config.kafka_config import KafkaConfig
@@ -56,7 +57,7 @@ class Brokers:
         self.config = config if config is not None else KafkaConfig()
         self._read = read
         self._revision = 0
-        self._seen = _fingerprints(self.config.files)
+        self._seen = fingerprints(self.config.files)
         self._look_at = 0.0
         self._lock = threading.Lock()
         self._admin: Renewed[AdminClient] = Renewed(
@@ -158,7 +159,7 @@ class Brokers:
     def _look(self) -> None:
         with self._lock:
             self._look_at = time.monotonic() + _LOOK
-            found = _fingerprints(self.config.files)
+            found = fingerprints(self.config.files)
             if found == self._seen or self._read is None:
                 return
             try:
@@ -224,15 +225,3 @@ def _require_nothing_unused(settings: Settings) -> None:
             "TAILRACE_KAFKA_…PASSWORD: expected --kafka-config (TAILRACE_KAFKA_CONFIG) with it, which says what the "
             "password is for, got none"
         )
-
-
-def _fingerprints(files: tuple[Path, ...]) -> list[tuple[int, int, int] | None]:
-    return [_fingerprint(file) for file in files]
-
-
-def _fingerprint(file: Path) -> tuple[int, int, int] | None:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

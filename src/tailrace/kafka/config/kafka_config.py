@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tailrace.credentials.given import GivenEntries
 from tailrace.errors import SettingError
-from tailrace.kafka.config.entries import ASSIGNOR, ASSIGNORS, CONSUMER, FIXED, PASSED, SWITCH, WHOLE, Passed
-from tailrace.kafka.config.given import GivenEntries
+from tailrace.kafka.config.entries import ALIASES, ASSIGNOR, ASSIGNORS, CONSUMER, FIXED, PASSED, SWITCH, WHOLE, Passed
 from tailrace.kafka.config.security import Secrets, Security, read_security
 from tailrace.properties import Entry, read_properties
 
@@ -37,7 +37,7 @@ class KafkaConfig:
 
         files: those that the secrets come from.
         """
-        given = GivenEntries(path, read_properties(path))
+        given = GivenEntries(path, read_properties(path), ALIASES)
         servers = given.text("bootstrap.servers") or ""
         security = read_security(given, secrets)
         assignor = _assignor(given)

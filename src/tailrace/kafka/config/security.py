@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tailrace.credentials import stores
+from tailrace.credentials.client_tls import MACHINE, read_tls
+from tailrace.credentials.given import GivenEntries
+from tailrace.credentials.stores import Identity
 from tailrace.errors import SettingError
-from tailrace.kafka.config import jaas, stores
-from tailrace.kafka.config.given import GivenEntries
+from tailrace.kafka.config import jaas
 from tailrace.kafka.config.jaas import Jaas
-from tailrace.kafka.config.stores import Identity
 from tailrace.properties import Entry
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -52,7 +54,7 @@ class Security:
 
     protocol: str = PLAINTEXT
     authorities: str = field(default="", repr=False)
-    trusted_in: str = "the certificates that this machine trusts"
+    trusted_in: str = MACHINE
     identity: Identity | None = None
     shown_in: str = ""
     checks_host: bool = True
@@ -151,85 +153,8 @@ def read_security(given: GivenEntries, secrets: Secrets) -> Security:
 
 
 def _with_tls(given: GivenEntries, secrets: Secrets, protocol: str) -> Security:
-    authorities, trusted_in = _authorities(given)
-    identity, shown_in = _identity(given, secrets)
-    entry = given.take("ssl.endpoint.identification.algorithm")
-    algorithm = entry.value.strip().lower() if entry is not None else "https"
-    if algorithm not in ("https", "", "none"):
-        raise given.wrong(entry, f"expected https, or none to check no host name, got {algorithm!r}")
-    return Security(
-        protocol, authorities, trusted_in or Security.trusted_in, identity, shown_in, checks_host=algorithm == "https"
-    )
-
-
-def _authorities(given: GivenEntries) -> tuple[str, str]:
-    type_ = given.take("ssl.truststore.type")
-    password = given.text("ssl.truststore.password")
-    file, text = (
-        given.take("ssl.truststore.location", "ssl.ca.location"),
-        given.take("ssl.truststore.certificates", "ssl.ca.pem"),
-    )
-    if file is not None and text is not None:
-        raise given.contradiction(file, text)
-    entry = file or text
-    if entry is None:
-        if type_ is not None:
-            raise given.wrong(type_, "expected ssl.truststore.location with it, got none")
-        return "", ""
-    try:
-        data = entry.value.encode() if file is None else given.read(entry.value)
-        return stores.authorities(data, password), entry.value.strip() if file is not None else entry.name
-    except ValueError as error:
-        raise given.wrong(entry, f"{_named(file)}{error}") from None
-
-
-def _identity(given: GivenEntries, secrets: Secrets) -> tuple[Identity | None, str]:
-    type_ = given.take("ssl.keystore.type")
-    store, store_password = given.take("ssl.keystore.location"), given.text("ssl.keystore.password")
-    chain_file, key_file = given.take("ssl.certificate.location"), given.take("ssl.key.location")
-    chain_text = given.take("ssl.keystore.certificate.chain", "ssl.certificate.pem")
-    key_text = given.take("ssl.keystore.key", "ssl.key.pem")
-    password = given.text("ssl.key.password") or secrets.key
-    chain, key = chain_file or chain_text, key_file or key_text
-    if chain_file is not None and chain_text is not None:
-        raise given.contradiction(chain_file, chain_text)
-    if key_file is not None and key_text is not None:
-        raise given.contradiction(key_file, key_text)
-    if store is not None and (other := chain or key) is not None:
-        raise given.contradiction(store, other)
-    if store is None and (chain is None) != (key is None):
-        missing = "a certificate: ssl.certificate.location" if chain is None else "its key: ssl.key.location"
-        raise given.wrong(chain or key, f"expected {missing} with it, got none")
-    entry = store or chain
-    if entry is None:
-        if type_ is not None:
-            raise given.wrong(type_, "expected ssl.keystore.location with it, got none")
-        return None, ""
-    try:
-        if store is not None:
-            data = given.read(store.value)
-            found = (
-                stores.identity(data, data, password or store_password)
-                if b"-----BEGIN " in data
-                else stores.identity_of_store(data, store_password or password)
-            )
-            return found, store.value.strip()
-        assert chain is not None and key is not None  # noqa: S101 both or none
-        first = _content(given, chain, of_file=chain_file is not None)
-        entry = key
-        second = _content(given, key, of_file=key_file is not None)
-        return stores.identity(first, second, password), chain.value.strip() if chain_file is not None else chain.name
-    except ValueError as error:
-        file = entry if entry in (store, chain_file, key_file) else None
-        raise given.wrong(entry, f"{_named(file)}{error}") from None
-
-
-def _content(given: GivenEntries, entry: Entry, *, of_file: bool) -> bytes:
-    return given.read(entry.value) if of_file else entry.value.encode()
-
-
-def _named(file: Entry | None) -> str:
-    return f"{file.value.strip()}: " if file is not None else ""
+    tls = read_tls(given, secrets.key)
+    return Security(protocol, tls.authorities, tls.trusted_in, tls.identity, tls.shown_in, tls.checks_host)
 
 
 def _with_sasl(given: GivenEntries, secrets: Secrets, tls: Security) -> Security:

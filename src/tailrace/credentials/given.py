@@ -6,19 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tailrace.errors import SettingError
-from tailrace.kafka.config.entries import ALIASES
 from tailrace.properties import Entry
 
 
 class GivenEntries:
-    """Entries by their usual names, and the errors that name their file and line."""
+    """Entries by their usual names, and the errors that name their file and line.
 
-    def __init__(self, file: str, entries: Mapping[str, Entry]) -> None:
+    aliases: other names of entries, and the usual name of each.
+    """
+
+    def __init__(self, file: str, entries: Mapping[str, Entry], aliases: Mapping[str, str]) -> None:
         self.file = file
         self.files: list[Path] = []
         self._left: dict[str, Entry] = {}
         for entry in entries.values():
-            name = ALIASES.get(entry.name, entry.name)
+            name = aliases.get(entry.name, entry.name)
             before = self._left.setdefault(name, entry)
             if before is not entry and before.value != entry.value:
                 raise self.contradiction(before, entry)
