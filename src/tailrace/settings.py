@@ -179,6 +179,35 @@ TABLE = (
         ("pipeline", "gateway", "check", "explain", "dev"),
     ),
     Setting(
+        "registry-config",
+        "file",
+        "",
+        "File with how to connect to the schema registry, in the names of Confluent's clients: TLS, certificates, a "
+        "user or a token; see docs/sources.md.",
+        ("pipeline", "gateway", "check", "explain", "dev"),
+    ),
+    Setting(
+        "registry-password",
+        "secret",
+        "",
+        "The password of the user at the schema registry, so that neither URL nor file need hold it.",
+        ("pipeline", "gateway", "check", "explain", "dev"),
+    ),
+    Setting(
+        "registry-token",
+        "secret",
+        "",
+        "The token that the schema registry wants instead of a user and password.",
+        ("pipeline", "gateway", "check", "explain", "dev"),
+    ),
+    Setting(
+        "registry-key-password",
+        "secret",
+        "",
+        "The password of the client's key, so that `--registry-config` need not hold it.",
+        ("pipeline", "gateway", "check", "explain", "dev"),
+    ),
+    Setting(
         "tombstones",
         "duration",
         "24h",

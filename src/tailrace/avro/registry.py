@@ -1,62 +1,57 @@
 """The schema registry: Avro schemas by subject and by id, over the Confluent API.
 
-Nothing is retried here: callers start again with backoff. No error or log holds the user or password of the URL.
+Nothing is retried here: callers start again with backoff. No error or log holds a password or token.
 """
 
 from __future__ import annotations
 
-import base64
-import http.client
 import json
 import logging
-import urllib.error
-import urllib.request
-from typing import Any, cast
-from urllib.parse import quote, unquote, urlsplit
+from typing import Any
+from urllib.parse import quote
 
 from tailrace.avro.names import Definition, definitions, inlined
-from tailrace.errors import RegistryError, SchemaRefused, Unreachable
+from tailrace.avro.registry_config import RegistryConfig
+from tailrace.avro.registry_link import TIMEOUT, RegistryLink, strange
+from tailrace.errors import RegistryError, SchemaRefused
+from tailrace.settings import Settings
 
 log = logging.getLogger(__name__)
 
-TIMEOUT = 10.0
-_LONGEST = 16 * 1024 * 1024
-_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
-# The API's own codes for a subject, a version and a schema that it lacks. Any other 404 does not come from a
-# registry: a wrong path must not make good records malformed.
-_ABSENT = frozenset({40401, 40402, 40403})
-_PASSING = frozenset({408, 429, 500, 502, 503, 504})
-
 
 class Registry:
-    """A registry by its URL, such as `http://user:password@localhost:8081`.
+    """A registry, over a link to it.
 
-    Raises RegistryError if the URL can't be used. Each method raises Unreachable if no answer comes in time,
-    RegistryError if the registry refuses, and SchemaRefused if a schema is not Avro or lacks a type that it
-    refers to.
+    Each method raises Unreachable if no answer comes in time, or if the registry does not let this process in;
+    RegistryError if the registry refuses, and SchemaRefused if a schema is not Avro or lacks a type that it refers to.
     """
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
-        self._timeout = timeout
-        self._authorization: str | None = None
+    def __init__(self, link: RegistryLink) -> None:
+        self._link = link
         self._references: dict[tuple[str, int], dict[str, Definition]] = {}
-        try:
-            parts = urlsplit(url)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-        except ValueError:
-            usable = False
-        if not usable:
-            # The text may hold a password anywhere.
-            raise RegistryError(
-                "--registry: expected a URL such as http://localhost:8081 or https://user:password@host/path, got "
-                "another text; percent-encode special characters in the user and the password"
-            )
-        user, at, host = parts.netloc.rpartition("@")
-        if at:
-            name, _, password = user.partition(":")
-            credentials = f"{unquote(name)}:{unquote(password)}".encode()
-            self._authorization = "Basic " + base64.b64encode(credentials).decode()
-        self.address = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
+
+    @classmethod
+    def at(cls, url: str, *, timeout: float = TIMEOUT) -> Registry:
+        """By its URL, such as `http://user:password@localhost:8081`. Raises RegistryError if it can't be used."""
+        return cls(RegistryLink(lambda: RegistryConfig.of_url(url), timeout))
+
+    @classmethod
+    def of(cls, settings: Settings, *, timeout: float = TIMEOUT) -> Registry | None:
+        """The registry that a process's settings name; None if they name none. Raises SettingError or RegistryError."""
+        if RegistryConfig.of(settings) is None:
+            return None
+
+        def read() -> RegistryConfig:
+            found = RegistryConfig.of(settings)
+            assert found is not None  # noqa: S101 settings do not change
+            return found
+
+        return cls(RegistryLink(read, timeout))
+
+    @property
+    def address(self) -> str:
+        """Its URL, without user and password."""
+        return self._link.address
 
     def latest(self, subject: str) -> tuple[int, str]:
         """The id and the text of the newest schema of a subject. Raises RegistryError if there is no such subject."""
@@ -67,7 +62,7 @@ class Registry:
 
     def versions(self, subject: str) -> dict[int, str]:
         """All schemas of a subject by id. A schema that can't be used is logged and left out."""
-        listed = self._ask(f"subjects/{quote(subject, safe='')}/versions")
+        listed = self._link.ask(f"subjects/{quote(subject, safe='')}/versions")
         if listed is None:
             raise self._no_subject(subject)
         if not isinstance(listed, list):
@@ -156,52 +151,10 @@ class Registry:
         raise self._strange("a schema without a usable id")
 
     def _object(self, path: str) -> dict[str, Any] | None:
-        answer = self._ask(path)
+        answer = self._link.ask(path)
         if answer is None or isinstance(answer, dict):
             return answer
         raise self._strange("an answer of another shape")
 
-    def _ask(self, path: str) -> Any:
-        """The answer to a request; None if the registry says that it has no such thing."""
-        request = urllib.request.Request(f"{self.address}/{path}", headers={"Accept": _ACCEPT})
-        if self._authorization is not None:
-            # If the registry redirects, the new address does not get the password.
-            request.add_unredirected_header("Authorization", self._authorization)
-        try:
-            with cast(http.client.HTTPResponse, urllib.request.urlopen(request, timeout=self._timeout)) as response:
-                body = response.read(_LONGEST)
-        except urllib.error.HTTPError as error:
-            with error:
-                return self._refused(error)
-        except (OSError, http.client.HTTPException) as error:
-            reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise Unreachable(
-                f"no schema registry answers at {self.address} ({reason or type(error).__name__}): start it, or "
-                "correct --registry"
-            ) from None
-        try:
-            return json.loads(body)
-        except (ValueError, RecursionError):
-            raise self._strange("an answer that is not JSON") from None
-
-    def _refused(self, error: urllib.error.HTTPError) -> None:
-        if error.code in (401, 403):
-            raise RegistryError(
-                f"the schema registry at {self.address} answered {error.code}: expected a user that may read schemas, "
-                f"got {'none' if self._authorization is None else 'another one'}; give "
-                "--registry https://user:password@host"
-            )
-        if error.code in _PASSING:
-            raise Unreachable(f"the schema registry at {self.address} answered {error.code}: look at its log")
-        try:
-            code = json.loads(error.read(_LONGEST)).get("error_code")
-        except (ValueError, AttributeError, OSError, http.client.HTTPException, RecursionError):
-            code = None
-        if error.code != 404 or code not in _ABSENT:
-            raise self._strange(f"{error.code}")
-
     def _strange(self, got: str) -> RegistryError:
-        return RegistryError(
-            f"expected a schema registry with the Confluent API at {self.address}, got {got}; correct --registry: some "
-            "registries have that API below a path, such as /apis/ccompat/v7"
-        )
+        return strange(self.address, got)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 FRESH = 30.0
 _LEAST = 1.0
 # How long a client may have to wait for the registry, in seconds.
-_TIMEOUT = 5.0
+TIMEOUT = 5.0
 _THREADS = 4
 
 
@@ -38,12 +38,12 @@ class Unregistered(Exception):
 class EventSchemas:
     """Knows the codecs of every topic that takes events. `version` rises with every new schema.
 
-    Raises RegistryError if the URL can't be used. An empty URL means that there is no registry.
+    The registry must not wait longer than `TIMEOUT`.
     """
 
-    def __init__(self, url: str = "") -> None:
+    def __init__(self, registry: Registry | None = None) -> None:
         self.version = 0
-        self._registry = Registry(url, timeout=_TIMEOUT) if url else None
+        self._registry = registry
         # Threads of its own: a registry that hangs must not occupy those that other work needs.
         self._threads = ThreadPoolExecutor(_THREADS, "registry")
         self._codecs: dict[str, TopicCodecs] = {}
@@ -128,10 +128,10 @@ class EventSchemas:
         if self._registry is None:
             raise Unregistered
         try:
-            async with asyncio.timeout(_TIMEOUT):
+            async with asyncio.timeout(TIMEOUT):
                 await asyncio.shield(self._begin(self._registry, subject))
         except TimeoutError:
-            raise Unreachable(f"the schema registry did not answer within {_TIMEOUT:.0f} s") from None
+            raise Unreachable(f"the schema registry did not answer within {TIMEOUT:.0f} s") from None
 
     def _begin(self, registry: Registry, subject: str) -> asyncio.Task[Encoding]:
         if subject not in self._asking:

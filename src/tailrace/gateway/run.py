@@ -8,8 +8,9 @@ import socket
 from tailrace.access.addresses import is_loopback, read_networks
 from tailrace.access.configuration import read_limits, read_tokens
 from tailrace.access.origins import read_origins
+from tailrace.avro.registry import Registry
 from tailrace.errors import SettingError
-from tailrace.events.schemas import EventSchemas
+from tailrace.events.schemas import TIMEOUT, EventSchemas
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.guard import FrontDoor
 from tailrace.gateway.guard.token_access import TokenAccess
@@ -39,9 +40,10 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     )
     prefix = settings.text("prefix") or default_prefix(app)
     kafka = Brokers("") if settings.text("kafka") == NO_KAFKA else Brokers.of(settings)
+    registry = Registry.of(settings, timeout=TIMEOUT)
     gateway = Gateway(app, settings.text("redis"), prefix, timing, kafka=kafka, limits=read_limits(settings))
     gateway.feeds.limit = settings.number("feed-backlog")
-    gateway.event_schemas = EventSchemas(settings.text("registry"))
+    gateway.event_schemas = EventSchemas(registry)
     listener = _listener(settings.text("host"), settings.number("port"))
     # Connections inherit it. A vanished peer is noticed by the last bytes written to it, at the latest a keep-alive.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * timing.slow * 1000))

@@ -15,6 +15,7 @@ from threading import Event
 
 from pyspark.sql import SparkSession
 
+from tailrace.avro.registry import Registry
 from tailrace.contracts.requests import request_for
 from tailrace.declarations.app import App
 from tailrace.declarations.checks import find_mistakes
@@ -65,7 +66,7 @@ def run(app: App, settings: Settings) -> int:
     # What a pipeline that was killed has left there.
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    brokers = Brokers.of(settings)
+    brokers, registry = Brokers.of(settings), Registry.of(settings)
     topics = Topics(brokers)
     found = _sources(app, topics, brokers, settings)
     partitions = {name: topic.partitions for name, topic in found.items()}
@@ -90,7 +91,7 @@ def run(app: App, settings: Settings) -> int:
         with jvm.watched():
             if not master and (told := memory.too_little(memory.least_heap(app, longest), jvm.heap, longest)):
                 log.warning("%s", told)
-            _run(app, session, jvm, topics, brokers, settings, stopping, scratch)
+            _run(app, session, jvm, topics, brokers, registry, settings, stopping, scratch)
     finally:
         jvm.stop()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -104,12 +105,13 @@ def _run(
     jvm: Jvm,
     topics: Topics,
     brokers: Brokers,
+    registry: Registry | None,
     settings: Settings,
     stopping: Event,
     scratch: Path,
 ) -> None:
     """Start the queries, watch them until it is time to stop, and stop them."""
-    registry_schemas = RegistrySchemas(settings.text("registry"))
+    registry_schemas = RegistrySchemas(registry)
     _pin(app, registry_schemas, read_records(brokers, app.name, topics), settings)
     analysis = Analysis(session, registry_schemas)
     analysis.examine(app)

@@ -28,7 +28,7 @@ def test_a_newer_schema_is_found_by_who_asks_and_is_newer_only_once(registry: Re
     topic = CatalogTopic(fresh, "avro", (), accept=True, registry=True)
 
     async def ask() -> None:
-        schemas = EventSchemas(registry.url)
+        schemas = EventSchemas(Registry.at(registry.url))
         first = register(registry, fresh, "a")
         known = await schemas.codecs(topic)
         assert known is not None and _id(known.value.encoding) == first
@@ -51,10 +51,10 @@ def test_a_schema_that_is_known_stays_in_use_while_the_registry_is_away(
     register(registry, fresh, "a")
 
     async def ask() -> None:
-        schemas = EventSchemas(registry.url)
+        schemas = EventSchemas(Registry.at(registry.url))
         known = await schemas.codecs(topic)
         assert known is not None
-        monkeypatch.setattr(schemas, "_registry", Registry("http://127.0.0.1:1"))
+        monkeypatch.setattr(schemas, "_registry", Registry.at("http://127.0.0.1:1"))
         assert await schemas.newer(known) is None
         schemas.keep([topic])
         await asyncio.gather(*schemas._asking.values(), return_exceptions=True)

@@ -37,7 +37,7 @@ def test_a_subject_has_a_newest_schema_and_all_its_versions(registry: RegistrySe
     quoted = f"ratings%2F{fresh}%20%C3%BC-value"
     one, two = record(f"R{fresh}", "int"), record(f"R{fresh}", "long")
     first, second = register(registry, quoted, one), register(registry, quoted, two)
-    found = Registry(registry.url + "/")
+    found = Registry.at(registry.url + "/")
     id, text = found.latest(subject)
     assert id == second and json.loads(text) == two
     assert {id: json.loads(text) for id, text in found.versions(subject).items()} == {first: one, second: two}
@@ -45,19 +45,19 @@ def test_a_subject_has_a_newest_schema_and_all_its_versions(registry: RegistrySe
 
 
 def test_an_id_that_the_registry_does_not_have_is_none(registry: RegistryServer) -> None:
-    found = Registry(registry.url)
+    found = Registry.at(registry.url)
     assert found.by_id(2_000_000_000) is None and found.by_id(2**31 - 1) is None
 
 
 def test_an_unknown_subject_is_told_with_what_to_do(registry: RegistryServer, fresh: str) -> None:
-    for ask in (Registry(registry.url).latest, Registry(registry.url).versions):
+    for ask in (Registry.at(registry.url).latest, Registry.at(registry.url).versions):
         with pytest.raises(RegistryError, match=f"{fresh}-value.*register a schema"):
             ask(f"{fresh}-value")
 
 
 def test_a_schema_of_another_type_is_refused(registry: RegistryServer, fresh: str) -> None:
     id = register(registry, f"{fresh}-value", 'syntax = "proto3"; message R { int32 a = 1; }', schemaType="PROTOBUF")
-    found = Registry(registry.url)
+    found = Registry.at(registry.url)
     with pytest.raises(SchemaRefused, match="expected an Avro schema, got one of type PROTOBUF"):
         found.latest(f"{fresh}-value")
     with pytest.raises(SchemaRefused, match=f"id {id}"):
@@ -77,7 +77,7 @@ def test_references_are_inlined_recursively(registry: RegistryServer, fresh: str
     register(registry, f"{fresh}-Genre", genre)
     register(registry, f"{fresh}-Title", title, references=[to("Genre")])
     id = register(registry, f"{fresh}-value", rating, references=[to("Title"), to("Genre")])
-    found = Registry(registry.url)
+    found = Registry.at(registry.url)
     text = found.by_id(id) or ""
     assert found.latest(f"{fresh}-value") == (id, text)
     whole = json.loads(text)
@@ -118,7 +118,7 @@ def stub() -> Iterator[Callable[[Answer], str]]:
 
 def failure(url: str) -> TailraceError:
     with pytest.raises(TailraceError) as caught:
-        Registry(url, timeout=5).by_id(17)
+        Registry.at(url, timeout=5).by_id(17)
     assert "p4ss" not in str(caught.value) and "p4ss" not in repr(caught.value.__context__ or "")
     return caught.value
 
@@ -139,7 +139,7 @@ def test_user_and_password_of_the_url_are_sent_and_never_shown(stub: Callable[[A
 @pytest.mark.parametrize("url", ["localhost:8081", f"http://ann:{SECRET}@host", "ftp://ann:p4ss@host", "http://", ""])
 def test_a_url_that_cant_be_used_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(RegistryError, match="expected a URL such as") as caught:
-        Registry(url)
+        Registry.at(url)
     assert "p4ss" not in str(caught.value)
 
 

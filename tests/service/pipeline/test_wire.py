@@ -314,7 +314,7 @@ def test_what_the_client_serializes_is_read_back_through_the_registry(
             payloads.append(serializer(value, SerializationContext(topic, MessageField.VALUE)))
         key = AvroSerializer(client, '"string"')("ann", SerializationContext(topic, MessageField.KEY))
 
-    found, writers = Registry(registry.url), WriterSchemas(f"{topic}-value")
+    found, writers = Registry.at(registry.url), WriterSchemas(f"{topic}-value")
     _, reader = found.latest(writers.subject)
     ids: set[int] = set()
     while True:

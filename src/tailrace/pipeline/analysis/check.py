@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailrace.avro.registry import Registry
 from tailrace.contracts.catalog import APP_RECORD, Catalog
 from tailrace.declarations.app import App
 from tailrace.declarations.checks import find_mistakes
@@ -80,7 +81,7 @@ def report(app: App, analysis: Analysis, settings: Settings) -> list[Checked]:
 
 def examined(app: App, settings: Settings, told: Sequence[Mistake] = ()) -> Analysis:
     """What Spark's analysis says of an app, from a session that is started and stopped for it."""
-    state = settings.number("state-partitions")
+    state, registry = settings.number("state-partitions"), Registry.of(settings)
     # Only Avro schemas are read by code that PySpark lacks.
     with_avro = any("avro" in (records(topic).format, records(topic).key_format) for topic in app.topics)
     directory = Path(settings.text("jars")) if settings.text("jars") else None
@@ -96,7 +97,7 @@ def examined(app: App, settings: Settings, told: Sequence[Mistake] = ()) -> Anal
             parts=chosen(settings.text("jvm-parts")),
         )
         try:
-            analysis = Analysis(session, RegistrySchemas(settings.text("registry")))
+            analysis = Analysis(session, RegistrySchemas(registry))
             analysis.examine(app, told)
         finally:
             session.stop()

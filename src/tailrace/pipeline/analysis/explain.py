@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from tailrace.avro.registry import Registry
 from tailrace.declarations.app import App
 from tailrace.declarations.checks import find_mistakes
 from tailrace.dev import jars
@@ -33,6 +34,7 @@ def explain(app: App, name: str, settings: Settings) -> str:
         raise TopicError(f"app {app.name!r}: expected one of {known}, got {name!r}")
     if mistakes := find_mistakes(app):
         raise DeclarationError(mistakes)
+    registry = Registry.of(settings)
     directory = Path(settings.text("jars")) if settings.text("jars") else None
     needed = jars.ensure("spark", directory)
     state = settings.number("state-partitions")
@@ -47,7 +49,7 @@ def explain(app: App, name: str, settings: Settings) -> str:
             parts=chosen(settings.text("jvm-parts")),
         )
         try:
-            registry_schemas = RegistrySchemas(settings.text("registry"))
+            registry_schemas = RegistrySchemas(registry)
             analysis = Analysis(session, registry_schemas)
             analysis.examine(app)
             if analysis.mistakes:

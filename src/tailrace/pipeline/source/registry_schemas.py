@@ -18,8 +18,8 @@ class RegistrySchemas:
     Methods raise RegistryError or Unreachable as the registry does, and RegistryError if none was given.
     """
 
-    def __init__(self, url: str) -> None:
-        self._registry = Registry(url) if url else None
+    def __init__(self, registry: Registry | None) -> None:
+        self._registry = registry
         self._resolved: dict[Topic, Topic] = {}
         self._pins: dict[str, Mapping[str, Sequence[str | None]]] = {}
         self._writers: dict[str, WriterSchemas] = {}
