@@ -61,6 +61,12 @@ class App:
         """Everything that the pipeline writes: views, then feeds."""
         return (*self._views, *self._feeds)
 
+    @property
+    def source_topics(self) -> tuple[str, ...]:
+        """The Kafka topics that others write and something is computed from, sorted by name."""
+        read = {s.name for output in self.outputs for _, s in output.sources if not isinstance(s, Changelog)}
+        return tuple(sorted(read))
+
     def topic(
         self,
         name: str,

@@ -95,7 +95,7 @@ class Gateway:
         self.matches = Matches(self.servers, prefix)
         self.listening = FeedHistories(self.servers, prefix, uuid4().hex, lease=timing.lease)
         self.kafka = kafka
-        self.ends = Ends(kafka)
+        self.ends = Ends(kafka, f"tailrace.{app}.gateway")
         # What is heard, and written to clients.
         self.link = Channels(self.servers, self._receive, self._recovered, ping=timing.ping)
         self.channels = ChannelRegistry(self.link, self.metrics)

@@ -13,13 +13,14 @@ _TIMEOUT = 5.0
 
 
 class Ends:
-    """Asks Kafka where partitions end. Opens nothing before its first use; any thread may ask."""
+    """Asks Kafka where partitions end. Opens nothing before its first use; any thread may ask.
 
-    def __init__(self, brokers: Brokers) -> None:
+    Nobody joins the `group`; Kafka's client wants one.
+    """
+
+    def __init__(self, brokers: Brokers, group: str) -> None:
         self._brokers = brokers
-        self._consumer = Renewed(
-            brokers, lambda: brokers.consumer("ends", {"group.id": "tailrace.gateway"}), Consumer.close
-        )
+        self._consumer = Renewed(brokers, lambda: brokers.consumer("ends", {"group.id": group}), Consumer.close)
         self._lock = threading.Lock()
 
     def end(self, topic: str, partition: int) -> int:

@@ -13,9 +13,9 @@ _TIMEOUT = 15.0
 _LAST = 1000
 
 
-def highest_generation(brokers: Brokers, topic: str, partitions: int) -> int:
-    """The highest generation among the last records of a changelog; 0 if it holds none."""
-    consumer = brokers.consumer("generations", {"group.id": "tailrace.generations", "enable.auto.commit": False})
+def highest_generation(brokers: Brokers, topic: str, partitions: int, group: str) -> int:
+    """The highest generation among the last records of a changelog; 0 if it holds none. Nobody joins the `group`."""
+    consumer = brokers.consumer("generations", {"group.id": group, "enable.auto.commit": False})
     try:
         return max((_highest(consumer, TopicPartition(topic, number)) for number in range(partitions)), default=0)
     except KafkaException as error:

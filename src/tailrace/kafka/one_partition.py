@@ -15,10 +15,11 @@ _TIMEOUT = 15.0
 
 
 class OnePartitionReader:
-    """Follows the one partition of a topic from its start; `what` names the topic in the group id and in errors.
+    """Follows the one partition of a topic from its start; `what` names the topic in errors.
 
-    A topic that does not exist yet has no records; it is followed some seconds after it is made. When the topic is read
-    whole, `usable` says whether a value can replace the one before it.
+    Its consumer group has the name of the topic, and nobody joins it. If the topic does not exist yet, it has no
+    records, and is followed some seconds after it is made. When the topic is read whole, `usable` says whether a value
+    can replace the one before it.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class OnePartitionReader:
         self._consumer.close()
 
     def _opened(self) -> Consumer:
-        fixed = {"group.id": f"tailrace.{self._what}", "enable.auto.commit": False, "enable.partition.eof": True}
+        fixed = {"group.id": self._topic, "enable.auto.commit": False, "enable.partition.eof": True}
         consumer = self._brokers.consumer(self._what, fixed)
         consumer.assign([TopicPartition(self._topic, 0, self._next)])
         return consumer

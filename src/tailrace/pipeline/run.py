@@ -27,7 +27,7 @@ from tailrace.kafka.catalog_topic import read_records
 from tailrace.kafka.topics import TopicOnBroker, Topics
 from tailrace.pipeline.analysis.analysis import Analysis
 from tailrace.pipeline.analysis.definitions import same_but_texts
-from tailrace.pipeline.analysis.resources import all_slots, own_topics, read_topics, source_topics
+from tailrace.pipeline.analysis.resources import all_slots, own_topics, read_topics
 from tailrace.pipeline.lifecycle.checkpoints import checkpoint_directory
 from tailrace.pipeline.lifecycle.lock import CheckpointLock
 from tailrace.pipeline.lifecycle.past import Past
@@ -154,7 +154,7 @@ def _directory(settings: Settings) -> Path | None:
 
 def _sources(app: App, topics: Topics, brokers: Brokers, settings: Settings) -> dict[str, TopicOnBroker]:
     """The topics of the app that exist; a missing source is an error unless it may be created."""
-    names = source_topics(app)
+    names = app.source_topics
     found = topics.describe([*names, *(output.changelog for output in app.outputs)])
     missing = [name for name in names if name not in found]
     if missing and settings.text("create-topics") != "all":
@@ -168,7 +168,7 @@ def _sources(app: App, topics: Topics, brokers: Brokers, settings: Settings) -> 
 def _create_topics(app: App, topics: Topics, settings: Settings) -> dict[str, TopicOnBroker]:
     """Create what is missing, and see that what is there has the right settings."""
     replication, partitions = settings.number("replication"), settings.number("partitions")
-    sources = source_topics(app)
+    sources = app.source_topics
     found = topics.describe(sources)
     for name in sources:
         if name not in found:

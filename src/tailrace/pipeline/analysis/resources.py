@@ -9,7 +9,7 @@ from tailrace.contracts.catalog import catalog_topic
 from tailrace.contracts.commands import commands_topic
 from tailrace.declarations.app import App
 from tailrace.declarations.topics import Table, Topic
-from tailrace.declarations.views import REAL_TIME, Changelog, Feed, View
+from tailrace.declarations.views import REAL_TIME, Feed, View
 from tailrace.kafka.dead_letters import dead_letter_topic
 from tailrace.kafka.topics import COMMANDS, COMPACTED, DEAD_LETTERS, EVENTS
 from tailrace.pipeline.source.reading import Ground, RowTypes, readings
@@ -25,11 +25,6 @@ class NeededTopic:
     partitions: int | None = None
 
 
-def source_topics(app: App) -> list[str]:
-    """The Kafka topics that others write and the app reads."""
-    return sorted({topic.name for topic in used(app)})
-
-
 def read_topics(app: App) -> list[str]:
     """The Kafka topics that the app reads, also those that it writes itself."""
     return sorted({source.name for output in app.outputs for _, source in output.sources})
@@ -37,8 +32,7 @@ def read_topics(app: App) -> list[str]:
 
 def used(app: App) -> list[Topic | Table]:
     """The declared topics and tables that something is computed from."""
-    read = {s.name for output in app.outputs for _, s in output.sources if not isinstance(s, Changelog)}
-    return [source for source in app.topics if source.name in read]
+    return [source for source in app.topics if source.name in app.source_topics]
 
 
 def own_topics(app: App, partitions: Mapping[str, int]) -> list[NeededTopic]:
@@ -46,7 +40,7 @@ def own_topics(app: App, partitions: Mapping[str, int]) -> list[NeededTopic]:
     found = [NeededTopic(catalog_topic(app.name), COMPACTED, 1), NeededTopic(commands_topic(app.name), COMMANDS, 1)]
     found += [NeededTopic(view.changelog, COMPACTED) for view in app.views]
     found += [NeededTopic(feed.changelog, EVENTS) for feed in app.feeds]
-    found += [NeededTopic(dead_letter_topic(name), DEAD_LETTERS, partitions.get(name)) for name in source_topics(app)]
+    found += [NeededTopic(dead_letter_topic(name), DEAD_LETTERS, partitions.get(name)) for name in app.source_topics]
     return found
 
 
@@ -86,5 +80,5 @@ def all_slots(
         for output in app.outputs
         if output.mode != REAL_TIME
     ]
-    letters = [partitions.get(name, new) for name in source_topics(app)]
+    letters = [partitions.get(name, new) for name in app.source_topics]
     return sum(live) + max(live, default=0) + sum(batches) + sum(letters)

@@ -149,7 +149,8 @@ class BuildChoice:
 
     def _held(self, changelog: TopicOnBroker) -> int:
         """The highest generation in a changelog that the catalog does not know: its rows must not outrank new ones."""
-        return highest_generation(self._context.kafka.brokers, changelog.name, changelog.partitions)
+        brokers, group = self._context.kafka.brokers, f"{self._context.group}.generations"
+        return highest_generation(brokers, changelog.name, changelog.partitions, group)
 
 
 def newest(entry: CatalogView) -> CatalogView:
