@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 from typing import Any
 
@@ -13,7 +14,9 @@ from running import PATIENCE
 class RawClient:
     """A connection that sends any bytes, reads only when told to, and sees the end."""
 
-    def __init__(self, port: int, first: bytes = b"", *, buffer: int | None = None) -> None:
+    def __init__(
+        self, port: int, first: bytes = b"", *, buffer: int | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.raw = b""
         self.ended = False
         self._socket = socket.socket()
@@ -21,7 +24,21 @@ class RawClient:
         if buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         self._socket.connect(("127.0.0.1", port))
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
         self.send(first)
+
+    @property
+    def version(self) -> str | None:
+        """The version of TLS that is spoken."""
+        assert isinstance(self._socket, ssl.SSLSocket)
+        return self._socket.version()
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The certificate that the gateway has shown."""
+        assert isinstance(self._socket, ssl.SSLSocket)
+        return self._socket.getpeercert(binary_form=True)
 
     def send(self, data: bytes) -> bool:
         """Send bytes; False if the gateway has hung up."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -128,15 +129,20 @@ def row(version: int, **more: Any) -> bytes:
 
 
 class GatewayProcess:
-    """The real gateway as a process, on a port of its own."""
+    """The real gateway as a process, on a port of its own.
+
+    If its settings name a certificate, its clients speak TLS and trust the `ca.pem` beside it.
+    """
 
     def __init__(
         self, directory: Path, redis: str, app: str, settings: Mapping[str, str] | None = None, /, **timing: float
     ) -> None:
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
         values = {setting.name: setting.default for setting in TABLE}
         values |= {"redis": redis, "host": "127.0.0.1", "port": str(self.port), "kafka": "none", **(settings or {})}
+        shown = values["tls-cert"]
+        self.tls = ssl.create_default_context(cafile=Path(shown).with_name("ca.pem")) if shown else None
+        self.url = f"{'https' if shown else 'http'}://127.0.0.1:{self.port}"
         command = [sys.executable, "-c", _MAIN, app, json.dumps(values), json.dumps({**TIMING, **timing})]
         self._taps: list[Tap | SocketTap] = []
         self.log = directory / f"gateway-{self.port}.log"
@@ -147,7 +153,7 @@ class GatewayProcess:
     def get(self, path: str, **headers: str) -> httpx.Response:
         """A request; header names with underscores for dashes."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return httpx.get(self.url + path, headers=named, timeout=30)
+        return httpx.get(self.url + path, headers=named, timeout=30, verify=self.tls or True)
 
     def wait_ready(self) -> None:
         """Wait until the gateway says that it is ready."""
@@ -160,13 +166,13 @@ class GatewayProcess:
 
     def follow(self, path: str, **options: Any) -> Tap:
         """A client that follows a path. It is closed with the process at the latest."""
-        tap = Tap(self.port, path, **options)
+        tap = Tap(self.port, path, tls=self.tls, **options)
         self._taps.append(tap)
         return tap
 
     def socket(self, path: str = "/ws", **options: Any) -> SocketTap:
         """A client on a WebSocket. It is closed with the process at the latest."""
-        tap = SocketTap(self.port, path, **options)
+        tap = SocketTap(self.port, path, tls=self.tls, **options)
         self._taps.append(tap)
         return tap
 
@@ -219,6 +225,7 @@ class Tap:
     headers: Mapping[str, str] = field(default_factory=dict)
     version: str = "1.1"
     buffer: int | None = None
+    tls: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
         self.comments = 0
@@ -232,6 +239,8 @@ class Tap:
         if self.buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.buffer)
         self._socket.connect(("127.0.0.1", self.port))
+        if self.tls is not None:
+            self._socket = self.tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
         lines = [f"GET {self.path} HTTP/{self.version}", "Host: test", *(f"{k}: {v}" for k, v in self.headers.items())]
         self._socket.sendall("\r\n".join([*lines, "", ""]).encode())
         while b"\r\n\r\n" not in self._raw:

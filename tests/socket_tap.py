@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,7 @@ class SocketTap:
     headers: Mapping[str, str] = field(default_factory=dict)
     subprotocol: str | None = None
     buffer: int | None = None
+    tls: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
         self.code: int | None = None
@@ -37,6 +39,8 @@ class SocketTap:
         if self.buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.buffer)
         self._socket.connect(("127.0.0.1", self.port))
+        if self.tls is not None:
+            self._socket = self.tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
         key = base64.b64encode(os.urandom(16)).decode()
         lines = [f"GET {self.path} HTTP/1.1", "Host: test", "Upgrade: websocket", "Connection: Upgrade"]
         lines += [f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13"]

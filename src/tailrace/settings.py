@@ -217,6 +217,21 @@ TABLE = (
     Setting("host", "text", "127.0.0.1", "Address that the gateway listens on.", ("gateway", "dev")),
     Setting("port", "port", "8080", "Port that the gateway listens on; 0 takes a free one.", ("gateway", "dev")),
     Setting(
+        "tls-cert",
+        "file",
+        "",
+        "File with the gateway's certificate as PEM, followed by those that signed it. With it the gateway speaks "
+        "HTTPS and wss, and nothing else. Taken anew when it changes.",
+        ("gateway", "dev"),
+    ),
+    Setting(
+        "tls-key",
+        "file",
+        "",
+        "File with the key of `--tls-cert` as PEM, without a password. Taken anew when it changes.",
+        ("gateway", "dev"),
+    ),
+    Setting(
         "slow-client",
         "duration",
         "60s",

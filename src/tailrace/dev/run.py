@@ -36,6 +36,7 @@ from tailrace.dev.redis_server import RedisServer
 from tailrace.dev.screen import Screen
 from tailrace.dev.welcome import Welcome
 from tailrace.errors import DeclarationError, PartDied, SettingError
+from tailrace.gateway.connection.certificate import read_certificate
 from tailrace.settings import TABLE, Settings
 from tailrace.store.layout.keys import default_prefix
 
@@ -54,6 +55,7 @@ def run(reference: str, settings: Settings, *, fresh: bool = False, also: Sequen
     if port and (reason := refusal(host, port)) is not None:
         raise SettingError(f"--port {port} on {host}: {reason}: stop what uses it, or choose another with --port")
     commands = [_split(command) for command in also]
+    read_certificate(settings.text("tls-cert"), settings.text("tls-key"))
     with opened(Path(settings.text("data")).absolute()) as data:
         if fresh:
             data.empty()
@@ -150,7 +152,8 @@ class _Run:
             command = [sys.executable, "-m", "tailrace", name, argument, *self._passed_on(name), *flags]
             part = Part(name, command, self._data.log(name), environment=self._environment)
             self._parts.append(part)
-            waiting[part] = (f"http://{_reachable(self._host(name))}:{health_port}/health/ready", detail)
+            base = self._url if name == "gateway" else f"http://{LOOPBACK}:{health_port}"
+            waiting[part] = (f"{base}/health/ready", detail)
 
         kafka, store = ("--kafka", broker.address), ("--redis", redis.url)
         health = free_port()
@@ -163,7 +166,7 @@ class _Run:
         while waiting:
             self._check()
             for part, (url, detail) in list(waiting.items()):
-                if http_answers(url):
+                if http_answers(url, self._settings.text("tls-cert")):
                     del waiting[part]
                     self._screen.ready(part.name, detail, begun)
             if time.monotonic() > slow:
@@ -199,12 +202,10 @@ class _Run:
         shared = [s for s in TABLE if "dev" in s.commands and command in s.commands and s.name != "port"]
         return [text for s in shared if (value := self._settings.text(s.name)) for text in (s.flag, value)]
 
-    def _host(self, command: str) -> str:
-        return self._settings.text("host") if command == "gateway" else LOOPBACK
-
     @property
     def _url(self) -> str:
-        return f"http://{_reachable(self._settings.text('host'))}:{self._port}"
+        scheme = "https" if self._settings.text("tls-cert") else "http"
+        return f"{scheme}://{_reachable(self._settings.text('host'))}:{self._port}"
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -15,6 +15,7 @@ from tailrace.contracts.commands import commands_topic
 from tailrace.events.schemas import EventSchemas
 from tailrace.gateway.budgets import Budgets
 from tailrace.gateway.catalog import ServedCatalog
+from tailrace.gateway.connection.certificate import ServerCertificate
 from tailrace.gateway.connection.connections import Connections
 from tailrace.gateway.connection.doorway import Doorway
 from tailrace.gateway.guard.access import Access
@@ -59,7 +60,8 @@ _NO_BROKERS = Brokers("")
 class Gateway:
     """Serves one app from one Redis. It starts and stays up without Redis, and tells clients that Redis is away.
 
-    `access` decides what clients may have. That is everything, until `run` replaces it.
+    `access` decides what clients may have. That is everything, until `run` replaces it. `certificate` is what clients
+    are shown, if the gateway speaks TLS itself.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Gateway:
         self.revoked = Revoked()
         self.revoking = Revoking(self.presence, self.revoked, Revocations(self.servers, prefix), timing.sweep)
         self.doorway = Doorway(timing, self.metrics)
+        self.certificate: ServerCertificate | None = None
         self.budgets = Budgets(limits, self.metrics)
         # What is read.
         self.reader = Reader(self.servers, prefix)
@@ -155,6 +158,8 @@ class Gateway:
         if self.access.on:
             self.channels.join(self.revoking.channel, Bell(self.revoking.hurry))
             parts += [self.revoking.run, self.revoking.follow]
+        if self.certificate is not None:
+            parts.append(self.certificate.run)
         tasks = [asyncio.create_task(self._kept_running(part)) for part in parts]
         try:
             yield

@@ -60,6 +60,9 @@ async def readiness(gateway: Gateway) -> dict[str, Any]:
     # Rows and feeds are served without Kafka; queries, streams and events in are not.
     kafka = gateway.kafka.problems()
     answer = {"ready": not reasons, "reasons": reasons, "degraded": degraded, "kafka": kafka}
+    if gateway.certificate is not None:
+        certificate = gateway.certificate
+        answer["certificate"] = {"ends": certificate.ends.isoformat(), "problems": certificate.problems}
     return {**answer, "views": views, "feeds": feeds}
 
 

@@ -11,6 +11,7 @@ from tailrace.access.origins import read_origins
 from tailrace.avro.registry import Registry
 from tailrace.errors import SettingError
 from tailrace.events.schemas import TIMEOUT, EventSchemas
+from tailrace.gateway.connection.certificate import read_certificate
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.guard import FrontDoor
 from tailrace.gateway.guard.token_access import TokenAccess
@@ -31,7 +32,8 @@ NO_KAFKA = "none"
 def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     """Serve the views of an app until SIGTERM or SIGINT, then drain. Only tests give a `timing`.
 
-    Raises SettingError, before anything is served, for an address that can't be listened on.
+    Raises SettingError, before anything is served, for an address that can't be listened on and for a certificate
+    that can't be shown.
     """
     timing = timing or Timing(
         grace=settings.seconds("drain"),
@@ -44,6 +46,13 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     gateway = Gateway(app, settings.text("redis"), prefix, timing, kafka=kafka, limits=read_limits(settings))
     gateway.feeds.limit = settings.number("feed-backlog")
     gateway.event_schemas = EventSchemas(registry)
+    gateway.certificate = read_certificate(settings.text("tls-cert"), settings.text("tls-key"))
+    if (certificate := gateway.certificate) is not None:
+        gateway.metrics.watch(
+            "certificate_ends",
+            "When the certificate ends, in seconds since 1970.",
+            lambda: certificate.ends.timestamp(),
+        )
     listener = _listener(settings.text("host"), settings.number("port"))
     # Connections inherit it. A vanished peer is noticed by the last bytes written to it, at the latest a keep-alive.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * timing.slow * 1000))
@@ -53,7 +62,8 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
         listener.close()
         raise
     host, port = listener.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "http" if gateway.certificate is None else "https"
+    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     # The gateway itself logs what uvicorn logs at `info`.
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     log.info("gateway=listening app=%s url=%s", app, url)

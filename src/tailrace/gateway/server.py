@@ -6,15 +6,19 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
+from uvicorn.server import ServerState
 
 from tailrace.gateway.app import application
+from tailrace.gateway.connection.certificate import ServerCertificate
+from tailrace.gateway.connection.doorway import Doorway
 from tailrace.gateway.connection.http import LendingProtocol
+from tailrace.gateway.connection.tls import TlsProtocol
 from tailrace.gateway.connection.websocket import SocketProtocol
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.guard import FrontDoor, Guard
@@ -29,7 +33,9 @@ class GatewayServer(uvicorn.Server):
 
     def __init__(self, gateway: Gateway, door: FrontDoor = _FRONT_DOOR) -> None:
         self._gateway = gateway
-        http = partial(LendingProtocol, doorway=gateway.doorway)
+        http: Callable[..., asyncio.Protocol] = partial(LendingProtocol, doorway=gateway.doorway)
+        if gateway.certificate is not None:
+            http = partial(_under_tls, http, gateway.certificate, gateway.doorway)
         ws = partial(SocketProtocol, messages=gateway.limits.messages, metrics=gateway.metrics)
         super().__init__(
             uvicorn.Config(
@@ -74,3 +80,15 @@ class GatewayServer(uvicorn.Server):
             listener.close()
         await self._gateway.drain()
         await super().shutdown(sockets)
+
+
+def _under_tls(
+    http: Callable[..., asyncio.Protocol],
+    certificate: ServerCertificate,
+    doorway: Doorway,
+    *,
+    server_state: ServerState,
+    **options: Any,
+) -> asyncio.Protocol:
+    inner = http(server_state=server_state, **options)
+    return TlsProtocol(certificate, inner, doorway, server_state.connections)

@@ -8,5 +8,6 @@
 - fan-out: writing the same frames to all clients that follow the same thing
 - doorway: what every connection passes before its first byte: deadlines, descriptors, clients that do not read
 - guest: a connection that the doorway looks after
+- under TLS: a `TlsProtocol` stands between the system and the protocol, and encrypts what is written directly
 - owe: a connection owes a request until a whole one has arrived; it has a deadline for that
 """
