@@ -159,8 +159,10 @@ class Tailrace:
 
     def _start(self, name: str, argument: str, *flags: str) -> None:
         port = free_port()
-        self._health[name] = f"http://127.0.0.1:{port}/health/ready"
-        self._begin(name, [sys.executable, "-m", "tailrace", name, argument, "--health-port", str(port), *flags])
+        # Not the default address, so that every journey sees that it can be chosen.
+        self._health[name] = f"http://127.0.0.2:{port}/health/ready"
+        health = ["--health-host", "127.0.0.2", "--health-port", str(port)]
+        self._begin(name, [sys.executable, "-m", "tailrace", name, argument, *health, *flags])
 
     def _begin(self, name: str, command: list[str]) -> None:
         self.parts[name] = Part(name, command, self.directory / f"{name}.log", cwd=self.directory)

@@ -425,6 +425,13 @@ TABLE = (
         "Port for /health and /metrics of a process without a web server; off by default.",
         ("pipeline", "materializer"),
     ),
+    Setting(
+        "health-host",
+        "text",
+        "127.0.0.1",
+        "Address that `--health-port` listens on. Everyone who reaches it reads health and metrics, without a token.",
+        ("pipeline", "materializer"),
+    ),
     Setting("log-level", "level", "info", "debug, info, warning or error.", ALL),
 )
 

@@ -57,7 +57,11 @@ def run(app: str, settings: Settings) -> int:
     materializer = Materializer(changelogs, catalog, writer, upkeep, dead_letters, matcher, counters)
     health = (
         HealthServer(
-            settings.number("health-port"), counters.registry, materializer.reasons, degraded=materializer.degraded
+            settings.number("health-port"),
+            counters.registry,
+            materializer.reasons,
+            degraded=materializer.degraded,
+            host=settings.text("health-host"),
         )
         if settings.text("health-port")
         else None

@@ -191,4 +191,5 @@ def _health(settings: Settings, pipeline: Pipeline) -> HealthServer | None:
     if not settings.text("health-port"):
         return None
     counters = PipelineMetrics(pipeline)
-    return HealthServer(settings.number("health-port"), counters.registry, pipeline.reasons)
+    host = settings.text("health-host")
+    return HealthServer(settings.number("health-port"), counters.registry, pipeline.reasons, host=host)
