@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import select
 import sys
@@ -18,7 +19,9 @@ from tailrace import __version__
 from tailrace.declarations.loading import app_name, load_app
 from tailrace.errors import DeclarationError, SettingError, TailraceError, Unreachable
 from tailrace.logs import log_to_stderr
-from tailrace.settings import Settings, add_flags
+from tailrace.settings import Settings, add_flags, forget_secrets
+
+log = logging.getLogger(__name__)
 
 _MODULE = "the app, as MODULE:APP, such as movies:app"
 _NAME = "the app's name, such as movies, or MODULE:APP"
@@ -135,6 +138,10 @@ def _parser() -> argparse.ArgumentParser:
 def _settings(flags: argparse.Namespace) -> Settings:
     settings = Settings.read(flags)
     log_to_stderr(settings.text("log-level"))
+    # The processes that this one starts need none of them.
+    forget_secrets(os.environ)
+    for warning in settings.seen_passwords():
+        log.warning("%s", warning)
     return settings
 
 
@@ -173,7 +180,7 @@ def _revoke(flags: argparse.Namespace) -> int:
         raise SettingError(f"--for: expected a duration such as 1h, got {flags.lasting!r}") from None
     name = f"sub:{flags.sub}" if flags.sub is not None else f"jti:{flags.jti}"
     try:
-        revoke(settings.text("redis"), settings.text("prefix") or default_prefix(app_name(flags.app)), name, lasting)
+        revoke(settings.redis(), settings.text("prefix") or default_prefix(app_name(flags.app)), name, lasting)
     except Unavailable as error:
         raise Unreachable(f"expected Redis to answer, which keeps revocations, got: {error}") from None
     print(f"revoked for {flags.lasting}: gateways end the connections of these tokens now")

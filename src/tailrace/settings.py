@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.errors import SettingError
 from tailrace.logs import without_password
-from tailrace.store.connection.address import Address, NotAnAddress
+from tailrace.store.connection.address import Address, NotAnAddress, with_passwords
 
 # What the pipeline has as Java code of its own; `tailrace.pipeline.spark.jvm_parts` says what each is for.
 JVM_PARTS = ("json", "sink", "conflation", "shuffle", "files", "overflow")
@@ -79,6 +79,20 @@ TABLE = (
         "redis",
         "redis://localhost:6379/0",
         "URL of Redis or Valkey, also of Sentinels or a Cluster; see docs/operations.md.",
+        ("materializer", "gateway", "status", "revoke"),
+    ),
+    Setting(
+        "redis-password",
+        "secret",
+        "",
+        "The password of the user at Redis, so that `--redis` need not hold it.",
+        ("materializer", "gateway", "status", "revoke"),
+    ),
+    Setting(
+        "redis-sentinel-password",
+        "secret",
+        "",
+        "The password at the Sentinels, so that `--redis` need not hold it.",
         ("materializer", "gateway", "status", "revoke"),
     ),
     Setting(
@@ -436,6 +450,8 @@ TABLE = (
 )
 
 _DEFAULTS = {setting.name: setting.default for setting in TABLE}
+# URLs that may hold a password.
+_URLS = frozenset({"redis", "registry"})
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -458,23 +474,27 @@ def add_flags(parser: ArgumentParser, command: str) -> None:
 class Settings:
     """The settings of one process, read and checked. Never print them: some are secret.
 
-    `chosen` are those that a flag or a variable gives, and `secret_files` the files that secrets are in.
+    `chosen` are those that a flag or a variable gives, `flags` those that a flag gives, and `secret_files` the files
+    that secrets are in.
     """
 
     values: Mapping[str, str] = field(repr=False)
     chosen: frozenset[str] = frozenset()
     secret_files: Mapping[str, Path] = field(default_factory=dict)
+    flags: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, flags: Namespace, environment: Mapping[str, str] = os.environ) -> Settings:
         """Flags first, then the environment, then the defaults. Raises SettingError for a value that can't be used."""
-        values, chosen, secret_files = {}, set[str](), dict[str, Path]()
+        values, chosen, given, secret_files = {}, set[str](), set[str](), dict[str, Path]()
         for setting in TABLE:
             flag = getattr(flags, setting.name.replace("-", "_"), None)
             text = flag if flag is not None else environment.get(setting.variable, setting.default)
             _check(setting, text, setting.flag if flag is not None else setting.variable)
             if flag is not None or setting.variable in environment:
                 chosen.add(setting.name)
+            if flag is not None:
+                given.add(setting.name)
             if setting.kind == "secret" and (path := environment.get(f"{setting.variable}_FILE")):
                 if text:
                     raise SettingError(
@@ -484,7 +504,7 @@ class Settings:
                 secret_files[setting.name] = Path(path)
                 text = _secret_in(Path(path), f"{setting.variable}_FILE")
             values[setting.name] = text
-        return cls(values, frozenset(chosen), secret_files)
+        return cls(values, frozenset(chosen), secret_files, frozenset(given))
 
     def text(self, name: str) -> str:
         """The text that was given, or the default."""
@@ -505,6 +525,25 @@ class Settings:
         variable = "TAILRACE_" + name.upper().replace("-", "_")
         return _secret_in(path, f"{variable}_FILE"), (path,)
 
+    def redis(self) -> str:
+        """The URL of Redis with its passwords, wherever they are. Raises SettingError if one is in two places."""
+        password, _ = self.secret("redis-password")
+        of_sentinels, _ = self.secret("redis-sentinel-password")
+        try:
+            return with_passwords(self.text("redis"), password, of_sentinels)
+        except NotAnAddress as error:
+            which = "" if password is not None else "_SENTINEL"
+            raise SettingError(f"TAILRACE_REDIS{which}_PASSWORD: expected {error}") from None
+
+    def seen_passwords(self) -> list[str]:
+        """A warning for each flag that holds a password: every user of the machine sees the flags of a process."""
+        return [
+            f"{setting.flag} holds a password, which every user of this machine can see: set "
+            f"{setting.variable}_PASSWORD or {setting.variable}_PASSWORD_FILE, or the whole URL as {setting.variable}"
+            for setting in TABLE
+            if setting.name in self.flags and _holds_password(setting, self.text(setting.name))
+        ]
+
     def number(self, name: str) -> int:
         """A count or a port; 0 if it is empty."""
         return int(self.text(name) or 0)
@@ -512,6 +551,18 @@ class Settings:
     def seconds(self, name: str) -> float:
         """A duration in seconds."""
         return seconds(self.text(name))
+
+
+def forget_secrets(environment: MutableMapping[str, str]) -> None:
+    """Take secrets out of an environment that other processes inherit, such as Spark's JVM."""
+    for setting in TABLE:
+        text = environment.get(setting.variable, "")
+        if text and (setting.kind == "secret" or _holds_password(setting, text)):
+            del environment[setting.variable]
+
+
+def _holds_password(setting: Setting, text: str) -> bool:
+    return setting.name in _URLS and without_password(text) != text
 
 
 def _secret_in(path: Path, source: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import SettingError
-from tailrace.settings import TABLE, Settings, add_flags, page, seconds
+from tailrace.settings import TABLE, Settings, add_flags, forget_secrets, page, seconds
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -62,3 +62,47 @@ def test_every_flag_of_a_command_is_in_its_help(command: str) -> None:
 
 def test_the_settings_page_is_the_table() -> None:
     assert DOCUMENT.read_text() == page(), "run scripts/document-settings"
+
+
+SECRETS = [setting for setting in TABLE if setting.kind == "secret"]
+
+
+def test_settings_show_no_value() -> None:
+    settings = Settings.read(Namespace(redis="redis://:c4nary@h"), {one.variable: "c4nary" for one in SECRETS})
+    assert "c4nary" not in repr(settings) and "c4nary" not in str(settings)
+
+
+def test_a_secret_may_be_in_a_file_and_in_one_place_alone(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("c4nary\n")
+    for one in SECRETS:
+        settings = Settings.read(Namespace(), {f"{one.variable}_FILE": str(file)})
+        assert settings.secret(one.name) == ("c4nary", (file,))
+        with pytest.raises(SettingError, match=f"^{one.variable}_FILE: .*in one place") as caught:
+            Settings.read(Namespace(), {f"{one.variable}_FILE": str(file), one.variable: "c4nary"})
+        assert "c4nary" not in str(caught.value)
+
+
+def test_processes_that_are_started_get_no_secret() -> None:
+    kept = {
+        "PATH": "/bin",
+        "TAILRACE_KAFKA": "kafka:9092",
+        "TAILRACE_REDIS": "redis://ann@host:6379/0",
+        "TAILRACE_JWT_SECRET_FILE": "/run/secrets/jwt",
+    }
+    environment = kept | {one.variable: "c4nary" for one in SECRETS} | {"TAILRACE_REGISTRY": "https://ann:c4nary@host"}
+    forget_secrets(environment)
+    assert environment == kept
+    other = {"TAILRACE_REDIS": "redis+sentinel://h/m?sentinel_password=c4nary"}
+    forget_secrets(other)
+    assert other == {}
+
+
+def test_a_password_in_a_flag_is_warned_of_without_showing_it() -> None:
+    flags = Namespace(redis="redis://ann:c4nary@host", registry="https://ann:c4nary@host")
+    warnings = Settings.read(flags, {}).seen_passwords()
+    assert [warning.partition(" ")[0] for warning in warnings] == ["--redis", "--registry"]
+    assert all("every user" in one and "_PASSWORD_FILE" in one and "c4nary" not in one for one in warnings)
+    variables = {"TAILRACE_REDIS": flags.redis, "TAILRACE_REGISTRY": flags.registry}
+    assert Settings.read(Namespace(redis=None), variables).seen_passwords() == []
+    assert Settings.read(Namespace(redis="redis://host"), {}).seen_passwords() == []

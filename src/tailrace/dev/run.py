@@ -149,8 +149,8 @@ class _Run:
         waiting = self._waiting
 
         def begin(name: str, argument: str, health_port: int, detail: str, *flags: str) -> None:
-            command = [sys.executable, "-m", "tailrace", name, argument, *self._passed_on(name), *flags]
-            part = Part(name, command, self._data.log(name), environment=self._environment)
+            command = [sys.executable, "-m", "tailrace", name, argument, *flags]
+            part = Part(name, command, self._data.log(name), environment=self._environment | self._passed_on(name))
             self._parts.append(part)
             base = self._url if name == "gateway" else f"http://{LOOPBACK}:{health_port}"
             waiting[part] = (f"{base}/health/ready", detail)
@@ -197,10 +197,14 @@ class _Run:
             for part in reversed(self._parts):
                 part.stop(UNREADY_GRACE if part in self._waiting else GRACE)
 
-    def _passed_on(self, command: str) -> list[str]:
-        """The settings of `dev` that the command takes as well."""
+    def _passed_on(self, command: str) -> dict[str, str]:
+        """The settings of `dev` that the command takes as well, as variables: one may hold a password.
+
+        Files with secrets are named by the environment already.
+        """
         shared = [s for s in TABLE if "dev" in s.commands and command in s.commands and s.name != "port"]
-        return [text for s in shared if (value := self._settings.text(s.name)) for text in (s.flag, value)]
+        values = {s.variable: self._settings.text(s.name) for s in shared if s.name not in self._settings.secret_files}
+        return {variable: value for variable, value in values.items() if value}
 
     @property
     def _url(self) -> str:

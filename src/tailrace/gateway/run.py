@@ -43,7 +43,7 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
     prefix = settings.text("prefix") or default_prefix(app)
     kafka = Brokers("") if settings.text("kafka") == NO_KAFKA else Brokers.of(settings)
     registry = Registry.of(settings, timeout=TIMEOUT)
-    gateway = Gateway(app, settings.text("redis"), prefix, timing, kafka=kafka, limits=read_limits(settings))
+    gateway = Gateway(app, settings.redis(), prefix, timing, kafka=kafka, limits=read_limits(settings))
     gateway.feeds.limit = settings.number("feed-backlog")
     gateway.event_schemas = EventSchemas(registry)
     gateway.certificate = read_certificate(settings.text("tls-cert"), settings.text("tls-key"))

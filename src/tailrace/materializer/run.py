@@ -39,7 +39,7 @@ def run(app: str, settings: Settings) -> int:
     """Keep Redis in step with the changelogs of an app until SIGTERM or SIGINT."""
     stopping = stop_event()
     counters = MaterializerCounters()
-    writer = StoreWriter(settings.text("redis"), settings.text("prefix") or default_prefix(app))
+    writer = StoreWriter(settings.redis(), settings.text("prefix") or default_prefix(app))
     brokers = Brokers.of(settings)
     reader = CatalogReader(brokers, catalog_topic(app))
     changelogs = Changelogs(brokers, f"tailrace.{app}.materializer")

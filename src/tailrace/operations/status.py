@@ -101,7 +101,7 @@ def status(app: str, settings: Settings) -> Status:
             f"app {app!r}: expected its catalog on topic {name} at {brokers}, found none: start the pipeline"
         )
     catalog = Catalog.decode(records[APP_RECORD])
-    writer = StoreWriter(settings.text("redis"), settings.text("prefix") or default_prefix(app))
+    writer = StoreWriter(settings.redis(), settings.text("prefix") or default_prefix(app))
     try:
         outputs: list[CatalogView | CatalogFeed] = [*catalog.views.values(), *catalog.feeds.values()]
         reports = _reports(writer)

@@ -27,12 +27,12 @@ MOVIES = Path(__file__).parents[3] / "examples" / "movies"
 class Dev:
     """A `tailrace dev` of the movies example."""
 
-    def __init__(self, data: Path, *options: str) -> None:
+    def __init__(self, data: Path, *options: str, **variables: str) -> None:
         self.data = data
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tailrace", "dev", "movies:app", "--port", str(free_port()), *options],
             cwd=MOVIES,
-            env={**os.environ, "TAILRACE_DATA": str(data)},
+            env={**os.environ, "TAILRACE_DATA": str(data), **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -88,6 +88,16 @@ class Dev:
                 continue
         return found
 
+    def assert_passes_on(self, secret: bytes, *commands: str) -> None:
+        """A secret is in no command line, and in the environment of these commands of Tailrace alone."""
+        given = set()
+        for pid, command in self.processes().items():
+            assert secret.decode() not in command
+            if pid != self._process.pid and secret in Path(f"/proc/{pid}/environ").read_bytes():
+                given.add(command)
+        assert all(any(f"tailrace {name} " in one for name in commands) for one in given), given
+        assert given
+
     def assert_gone(self) -> None:
         deadline = time.monotonic() + 10
         while self.processes() and time.monotonic() < deadline:
@@ -102,13 +112,15 @@ def kill_if_running(dev: Dev) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_a_run_shows_its_stages_and_leaves_nothing_however_it_ends(tmp_path: Path) -> None:
-    dev = Dev(tmp_path / "data", "--also", "python ratings.py")
+    registry = {"TAILRACE_REGISTRY": "http://ann:c4nary@127.0.0.1:1"}
+    dev = Dev(tmp_path / "data", "--also", "python ratings.py", **registry)
     try:
         row = dev.until(r"row +(http://\S+/views/rating-averages/\d+)$")[1]
         for stage in ("java", "jars", "kafka", "redis", "pipeline", "materializer", "gateway", "also"):
             assert re.search(rf"^✓ {stage} ", dev.text, re.MULTILINE), dev.text
         with urllib.request.urlopen(row, timeout=10) as answer:
             assert json.load(answer)["movie_id"] == int(row.rpartition("/")[2])
+        dev.assert_passes_on(b"c4nary", "pipeline", "gateway")
         pipeline = next(pid for pid, command in dev.processes().items() if "-m tailrace pipeline" in command)
         os.kill(pipeline, signal.SIGKILL)
         assert dev.ended() == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,47 @@ def test_no_password_stands_in_what_is_printed_of_an_address() -> None:
         "redis+sentinel://u:secret@h/m?sentinel_password=secret",
     ):
         assert "secret" not in repr(Address.parse(url))
+
+
+def redis_url(url: str, **passwords: str) -> str:
+    variables = {f"TAILRACE_REDIS_{name}": value for name, value in passwords.items()}
+    return Settings.read(Namespace(), {"TAILRACE_REDIS": url, **variables}).redis()
+
+
+def test_passwords_that_come_from_elsewhere_are_put_where_the_url_would_hold_them(tmp_path: Path) -> None:
+    secret, encoded = "p4ss:w@rd/ü,?#", "p4ss%3Aw%40rd%2F%C3%BC%2C%3F%23"
+    assert redis_url("redis://host/0", PASSWORD=secret) == f"redis://:{encoded}@host/0"
+    assert redis_url("rediss://ann@h:1/2?ssl_ca_certs=/ca", PASSWORD=secret) == (
+        f"rediss://ann:{encoded}@h:1/2?ssl_ca_certs=/ca"
+    )
+    assert redis_url("unix://ann@/run/redis.sock?db=2", PASSWORD=secret) == f"unix://ann:{encoded}@/run/redis.sock?db=2"
+    assert redis_url("redis+cluster://h1,[::1]:7001", PASSWORD=secret) == f"redis+cluster://:{encoded}@h1,[::1]:7001"
+    file = tmp_path / "sentinels"
+    file.write_text(secret + "\n")
+    found = Address.parse(
+        redis_url("redis+sentinel://ann@h1/m?client_name=x", PASSWORD=secret, SENTINEL_PASSWORD_FILE=str(file))
+    )
+    assert found.seeds[0].url == f"redis://:{encoded}@h1:26379"
+    assert found.node("h2", 1).url == f"redis://ann:{encoded}@h2:1/0?client_name=x"
+    assert redis_url("redis://ann:own@host/0") == "redis://ann:own@host/0"
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "says"),
+    [
+        ("redis://ann:c4nary@host", "PASSWORD", "_PASSWORD: expected the password in one place"),
+        ("redis://host?password=c4nary", "PASSWORD", "_PASSWORD: expected the password in one place"),
+        ("redis+sentinel://h/m?sentinel_password=c4nary", "SENTINEL_PASSWORD", "the password in one place"),
+        ("redis://host", "SENTINEL_PASSWORD", "_SENTINEL_PASSWORD: expected an address of Sentinels"),
+    ],
+)
+def test_a_password_in_two_places_or_without_use_is_refused(url: str, name: str, says: str) -> None:
+    with pytest.raises(SettingError, match=says) as caught:
+        redis_url(url, **{name: "c4nary"})
+    assert "c4nary" not in str(caught.value)
+
+
+def test_an_address_shows_no_password() -> None:
+    assert "c4nary" not in repr(Address.parse("redis://ann:c4nary@host/0?password=c4nary"))
+    assert "c4nary" not in repr(Address.parse("redis+sentinel://ann:c4nary@h/m?sentinel_password=c4nary"))
+    assert "c4nary" not in repr(Address.parse("redis+cluster://ann:c4nary@h"))

@@ -112,6 +112,33 @@ class Address:
         return cls(kind, tuple(sentinels.node(*one) for one in found), master, scheme, credentials + at, rest)
 
 
+def with_passwords(url: str, password: str | None, of_sentinels: str | None) -> str:
+    """A URL with passwords that come from elsewhere. Raises NotAnAddress if it holds one already, or has no place."""
+    parts = _URL.fullmatch(url)
+    if parts is None or (password is None and of_sentinels is None):
+        return url
+    login, _, hosts = parts["hosts"].rpartition("@")
+    user, _, own = login.partition(":")
+    query = parts["query"] or ""
+    named = {name for name, value in parse_qsl(query, keep_blank_values=True) if value}
+    if password is not None:
+        if own or "password" in named:
+            raise NotAnAddress(
+                "the password in one place, got one in --redis (TAILRACE_REDIS), too: remove one of the two"
+            )
+        login = f"{user}:{quote(password, safe='')}"
+    if of_sentinels is not None:
+        if "sentinel" not in parts["scheme"].lower():
+            raise NotAnAddress("an address of Sentinels, redis+sentinel://…, as --redis with it, got another one")
+        if "sentinel_password" in named:
+            raise NotAnAddress(
+                "the password in one place, got one in --redis (TAILRACE_REDIS), too: remove one of the two"
+            )
+        query += ("&" if query else "") + urlencode({"sentinel_password": of_sentinels})
+    at, options = ("@" if login else ""), (f"?{query}" if query else "")
+    return f"{parts['scheme']}://{login}{at}{hosts}{parts['path']}{options}"
+
+
 def _path(path: str, kind: Kind) -> tuple[str, str]:
     pieces = [unquote(piece) for piece in path.split("/")[1:] if piece]
     if kind == "cluster":
