@@ -13,6 +13,7 @@ from hypothesis import Phase, settings
 from registry_server import RegistryServer
 from run_watch import RunWatch
 from running import Tailrace
+from secured_kafka import Secured
 from services import NewBroker, NewRedis, Services
 from tailrace.dev.broker import Broker
 from tailrace.dev.ports import take_from_share
@@ -102,6 +103,14 @@ def redis_server(_services: Services) -> RedisServer:
 def registry(_services: Services) -> RegistryServer:
     """The schema registry of the run, with `.url`; use subjects named with `fresh`, and leave it running."""
     return _services.registry()
+
+
+@pytest.fixture(scope="session")
+def secured(_services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker with a listener for every way to connect; use topics named with `fresh`, and leave it running."""
+    secured = Secured(tmp_path_factory.mktemp("secured"), _services)
+    yield secured
+    secured.provider.stop()
 
 
 @pytest.fixture

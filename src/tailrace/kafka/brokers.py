@@ -23,7 +23,7 @@ from tailrace.credentials.fingerprints import fingerprints
 from tailrace.errors import SettingError, Unreachable
 from tailrace.kafka.config.entries import ADMIN, CONSUMER, PRODUCER
 from tailrace.kafka.config.kafka_config import KafkaConfig
-from tailrace.kafka.config.reasons import RIGHTS
+from tailrace.kafka.config.reasons import RIGHTS, refused_in
 from tailrace.kafka.config.security import Secrets
 from tailrace.kafka.refusals import Refusals
 from tailrace.settings import Settings
@@ -57,7 +57,8 @@ class Brokers:
         self.config = config if config is not None else KafkaConfig()
         self._read = read
         self._revision = 0
-        self._seen = fingerprints(self.config.files)
+        # Of no file yet: one may have changed since it was read.
+        self._seen: list[tuple[int, int, int] | None] = []
         self._look_at = 0.0
         self._lock = threading.Lock()
         self._admin: Renewed[AdminClient] = Renewed(
@@ -97,9 +98,15 @@ class Brokers:
     @property
     def revision(self) -> int:
         """Rises when the files of the configuration have changed and could be read."""
-        if self._read is not None and time.monotonic() >= self._look_at:
-            self._look()
-        return self._revision
+        return self.configured[0]
+
+    @property
+    def configured(self) -> tuple[int, KafkaConfig]:
+        """The revision, and the configuration that it is of."""
+        with self._lock:
+            if self._read is not None and time.monotonic() >= self._look_at:
+                self._look()
+            return self._revision, self.config
 
     def problems(self) -> list[str]:
         """Why this process may not do with Kafka what it must; empty if it may. For health, at any time."""
@@ -127,12 +134,24 @@ class Brokers:
             admin.poll(0)
         return self.refusals.why(error)
 
-    def unreachable(self, error: KafkaException, beside: str = "") -> Unreachable:
-        """The error if a question was not answered: why, and what to do. `beside` says what it was about."""
+    def refused(self, text: str) -> str | None:
+        """Why Kafka refuses what a program in Java tried, if it failed with this text because of that."""
+        error = refused_in(text)
+        if error is None:
+            return None
+        why = self.why(error)
+        remedy = ": allow Read on it, or Write if it is written" if error.code() in RIGHTS else ""
+        return f"Kafka at {self.servers}: {why}{remedy}"
+
+    def unreachable(self, error: KafkaException, beside: str = "", remedy: str = "") -> Unreachable:
+        """The error if a question was not answered: why, and what to do.
+
+        beside: what the question was about; remedy: what to do if a right is missing.
+        """
         about = f"Kafka at {self.servers}{beside}"
         why = self.why(error.args[0])
         if self.refusals.connection is not None or error.args[0].code() in RIGHTS:
-            return Unreachable(f"{about}: {why}")
+            return Unreachable(f"{about}: {why}" + (f": {remedy}" if remedy else ""))
         return Unreachable(f"{about} did not answer: {why}. Start the broker, or correct --kafka (TAILRACE_KAFKA)")
 
     def answer(self, pending: Future[Answer], timeout: float) -> Answer:
@@ -157,26 +176,26 @@ class Brokers:
         }
 
     def _look(self) -> None:
-        with self._lock:
-            self._look_at = time.monotonic() + _LOOK
-            found = fingerprints(self.config.files)
-            if found == self._seen or self._read is None:
-                return
-            try:
-                config = self._read()
-            except SettingError as error:
-                if self.unread != str(error):
-                    log.error("Kafka: the changed configuration is not used: %s", error)
-                self.unread = str(error)
-                return
-            self.unread = None
-            if config.servers and config.servers != self.servers:
-                log.warning("Kafka: bootstrap.servers has changed in %s: that needs a restart", config.files[0])
-            # A file may have changed once more while it was read.
-            self._seen = found
-            self.config = config
-            self._revision += 1
-            log.info("Kafka: credentials and certificates were read anew; connections are opened with them")
+        self._look_at = time.monotonic() + _LOOK
+        found = fingerprints(self.config.files)
+        if found == self._seen or self._read is None:
+            return
+        try:
+            config = self._read()
+        except SettingError as error:
+            if self.unread != str(error):
+                log.error("Kafka: the changed configuration is not used: %s", error)
+            self.unread = str(error)
+            return
+        # A file may have changed once more while it was read.
+        self._seen, self.unread = found, None
+        if config == self.config:
+            return
+        if config.servers and config.servers != self.servers:
+            log.warning("Kafka: bootstrap.servers has changed in %s: that needs a restart", config.files[0])
+        self.config = config
+        self._revision += 1
+        log.info("Kafka: credentials and certificates were read anew; connections are opened with them")
 
 
 class Renewed(Generic[Client]):

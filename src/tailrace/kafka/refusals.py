@@ -17,7 +17,7 @@ from confluent_kafka.admin import AclOperation, AdminClient
 
 from tailrace.kafka.config.kafka_config import KafkaConfig
 from tailrace.kafka.config.listener_check import listener_problem
-from tailrace.kafka.config.reasons import RIGHTS, reason
+from tailrace.kafka.config.reasons import RIGHTS, how, reason
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,8 @@ class Refusals:
         with self._checking:
             config, (until, before, found) = self._config(), self._checked
             if time.monotonic() >= until or config is not before:
-                found = listener_problem(self._servers, config.security)
+                problem = listener_problem(self._servers, config.security)
+                found = f"{problem} ({how(config)})" if problem is not None else None
                 self._checked = (time.monotonic() + _CHECKED, config, found)
             return found
 

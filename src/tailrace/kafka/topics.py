@@ -87,7 +87,7 @@ class Topics:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
-                raise self._unreachable(error) from None
+                raise self._unreachable(error, name, "Describe") from None
             found[name] = TopicOnBroker(name, str(topic.topic_id), len(topic.partitions))
         return found
 
@@ -103,6 +103,8 @@ class Topics:
                     continue
                 if code in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
                     raise self._unreachable(error) from None
+                if code in _REFUSED:
+                    raise self._unreachable(error, name, "Create") from None
                 raise TopicError(
                     f"topic {name!r} could not be created on {self._brokers}: {error.args[0].str()}"
                 ) from None
@@ -172,8 +174,11 @@ class Topics:
             found[resource.name] = {entry.name: entry.value or "" for entry in config.values()}
         return found
 
-    def _unreachable(self, error: KafkaException) -> Unreachable:
-        return self._brokers.unreachable(error)
+    def _unreachable(self, error: KafkaException, name: str = "", right: str = "") -> Unreachable:
+        refused = error.args[0].code() in _REFUSED
+        return self._brokers.unreachable(
+            error, f", topic {name}" if refused and name else "", f"allow {right} on it" if refused and right else ""
+        )
 
 
 def _longest(config: Mapping[str, str]) -> int:

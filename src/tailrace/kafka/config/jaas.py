@@ -2,7 +2,8 @@
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="ada" password="…";
 
-It is read as Java reads it: options are `name=value` or `name="value"`, with `\\"`, `\\\\`, `\\n` and `\\t` in quotes.
+It is read as Java reads it: options are `name=value` or `name="value"`. In quotes, `\\"`, `\\\\`, `\\n`, `\\t` and
+octal numbers such as `\\374` are characters.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ SCRAM = f"{_PACKAGE}.scram.ScramLoginModule"
 OAUTHBEARER = f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule"
 
 _TOKEN = re.compile(r"""\s*(?:"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|([=;])|([^\s=;"']+))""", re.DOTALL)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b"}
+_ESCAPED = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,12 @@ def _tokens(text: str) -> list[tuple[str, bool]]:
 
 
 def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), text, flags=re.DOTALL)
+    return _ESCAPED.sub(_character, text)
+
+
+def _character(escape: re.Match[str]) -> str:
+    after = escape[1]
+    return chr(int(after, 8)) if after.isdigit() and after < "8" else _ESCAPES.get(after, after)
 
 
 def _quoted(text: str) -> str:

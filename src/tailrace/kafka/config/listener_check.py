@@ -11,20 +11,28 @@ import time
 from contextlib import suppress
 
 from tailrace.kafka.config.reasons import expired
-from tailrace.kafka.config.security import SASL_PLAINTEXT, SASL_SSL, Security
+from tailrace.kafka.config.security import SASL_PLAINTEXT, SASL_SSL, SSL, Security
 
 _TIMEOUT = 3.0
-# After a handshake, a broker that misses a certificate says so with its first bytes.
-_WORD = 0.5
 # How long to wait before a second look.
 _AGAIN = 0.5
 _OTHER_NAME = (
     "connect by a name that is in it, or have it issued for this one "
     "(ssl.endpoint.identification.algorithm=none checks no names)"
 )
-# Metadata of no topic, in the first version of the request: length, what is asked, version, number, name, topics.
-_REQUEST = struct.pack(">hhih8si", 3, 1, 1, 8, b"tailrace", 0)
-_QUESTION = struct.pack(">i", len(_REQUEST)) + _REQUEST
+# An answer begins with its length, which is short; an alert of TLS begins with 21.
+_LENGTH = b"\0"
+
+
+def _question(api: int, version: int, body: bytes) -> bytes:
+    request = struct.pack(">hhih8s", api, version, 1, 8, b"tailrace") + body
+    return struct.pack(">i", len(request)) + request
+
+
+# Metadata of no topic. A broker that wants a password first ends the connection.
+_METADATA = _question(3, 1, struct.pack(">i", 0))
+# The versions that the broker speaks, which it also says before a password.
+_VERSIONS = _question(18, 0, b"")
 
 
 def listener_problem(servers: str, security: Security) -> str | None:
@@ -65,7 +73,8 @@ def _problem(host: str, port: int, security: Security) -> str | None:
             if answers:
                 return None
     if not security.encrypted and _speaks_tls(host, port):
-        return f"{broker} speaks TLS: expected security.protocol=SSL or SASL_SSL, got {security.protocol}"
+        wanted = SASL_SSL if security.mechanism else f"{SSL} or {SASL_SSL}"
+        return f"{broker} speaks TLS: expected security.protocol={wanted}, got {security.protocol}"
     if not security.mechanism:
         wanted = SASL_SSL if security.encrypted else SASL_PLAINTEXT
         return f"{broker} wants a password: expected security.protocol={wanted}, got {security.protocol}"
@@ -73,12 +82,11 @@ def _problem(host: str, port: int, security: Security) -> str | None:
 
 
 def _answers(connection: socket.socket, security: Security) -> bool:
-    """Whether a broker takes a question. One that wants a password first ends the connection."""
-    connection.settimeout(_WORD if security.mechanism else _TIMEOUT)
+    """Whether a broker takes a question, in the protocol in which it was asked."""
+    connection.settimeout(_TIMEOUT)
     try:
-        if not security.mechanism:
-            connection.sendall(_QUESTION)
-        return security.mechanism != "" or connection.recv(1) != b""
+        connection.sendall(_VERSIONS if security.mechanism else _METADATA)
+        return connection.recv(1) == _LENGTH
     except TimeoutError:
         return True
     except (ConnectionResetError, BrokenPipeError):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from confluent_kafka import KafkaError
 
 from tailrace.kafka.config.kafka_config import KafkaConfig
-from tailrace.kafka.config.security import OAUTHBEARER, Security
+from tailrace.kafka.config.security import OAUTHBEARER, PLAINTEXT, SSL, Security
 
 # What librdkafka puts around a message: the broker before, the state after.
 _BEFORE = re.compile(r"^(?:\w+://)?[\w.\-:\[\]]+/\S+: ")
@@ -22,6 +22,25 @@ RIGHTS = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
 }
 
+# The same by the name of Java's exception, and what else it says of a refusal.
+_OF_JAVA = {
+    "SaslAuthenticationException": KafkaError.SASL_AUTHENTICATION_FAILED,
+    "SslAuthenticationException": KafkaError._SSL,
+    "TopicAuthorizationException": KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    "GroupAuthorizationException": KafkaError.GROUP_AUTHORIZATION_FAILED,
+    "ClusterAuthorizationException": KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    "TransactionalIdAuthorizationException": KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_EXCEPTION = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)(?:: ([^\n]*))?")
+
+
+def refused_in(text: str) -> KafkaError | None:
+    """What Kafka has refused, if that is why a program in Java failed with this text; None otherwise."""
+    for name, said in _EXCEPTION.findall(text):
+        if name in _OF_JAVA:
+            return KafkaError(_OF_JAVA[name], said.strip())
+    return None
+
 
 def reason(code: int, text: str, config: KafkaConfig) -> str:
     """What an error of librdkafka means."""
@@ -30,6 +49,12 @@ def reason(code: int, text: str, config: KafkaConfig) -> str:
     if code == KafkaError._SSL:
         return f"TLS failed: {said}"
     if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED) and security.mechanism:
+        if "not valid in current SASL state" in said:
+            wanted = SSL if security.encrypted else PLAINTEXT
+            return (
+                f"the brokers want no password at this address: expected security.protocol={wanted}, or another port, "
+                f"got {security.protocol}{where}"
+            )
         if security.mechanism == OAUTHBEARER:
             return f"{OAUTHBEARER} failed: {said}: see the client id, its secret and the token endpoint{where}"
         if "mechanism" in said and "supported" in said.lower():
@@ -41,6 +66,11 @@ def reason(code: int, text: str, config: KafkaConfig) -> str:
     if code in RIGHTS:
         return f"the brokers refuse user {user(security)} a right on a {RIGHTS[code]}: {said}"
     return said
+
+
+def how(config: KafkaConfig) -> str:
+    """How a process connects, for an error about that."""
+    return f"it connects as {config.files[0]} says" if config.files else "it connects without --kafka-config"
 
 
 def user(security: Security) -> str:

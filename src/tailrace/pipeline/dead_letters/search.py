@@ -170,6 +170,7 @@ class Search:
             log.warning("dead letters of %s: offsets were not committed: %s", self._topic.name, error)
 
     def _fail(self, text: str) -> None:
+        text = self._topic.brokers.refused(text) or text
         self._failure = text.splitlines()[0] if text else "unknown"
         if self._learn(text):
             self._look_at = 0.0

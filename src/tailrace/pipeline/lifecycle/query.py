@@ -196,7 +196,8 @@ class Query:
         self._report(self.progress)
 
     def again(self, why: str) -> None:
-        """Have a running query started again, so that it takes in what has changed."""
+        """Have a query started again, so that it takes in what has changed: now, also if it waits after a failure."""
+        self._start_at = 0.0
         if self._query is not None:
             log.info("%s: starts again, because %s", self.task.subject, why)
             self._take_progress(self._query)
@@ -351,6 +352,8 @@ class Query:
             with suppress(PySparkException):
                 self._query.stop()
             self._query = None
+        # Of what Kafka refuses, Spark tells where in its code it noticed that; nobody needs to read it.
+        text = self.task.brokers.refused(text) or text
         self._failure = text.splitlines()[0] if text else "unknown"
         self.restarts += 1
         if self.task.learn(text):

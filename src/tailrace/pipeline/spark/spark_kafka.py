@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tailrace.errors import SettingError
 from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.config.entries import CONSUMER, PRODUCER
 from tailrace.properties import properties_text
@@ -19,6 +20,8 @@ _PROVIDED = {
     "config.providers": _PROVIDER,
     f"config.providers.{_PROVIDER}.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
 }
+# How many files with secrets there are at most.
+_KEPT = 2
 
 
 class SparkKafka:
@@ -27,6 +30,8 @@ class SparkKafka:
     def __init__(self, brokers: Brokers, directory: Path | None = None) -> None:
         self.brokers = brokers
         self._directory = directory
+        # The files with secrets, the newest one last, and the revision of that one.
+        self._files: list[Path] = []
         self._written = -1
 
     def source(self) -> dict[str, str]:
@@ -38,23 +43,32 @@ class SparkKafka:
         return self._options(PRODUCER)
 
     def _options(self, client: str) -> dict[str, str]:
-        open_, kept = self.brokers.config.java(client)
-        if self.brokers.config.security.protocol == "PLAINTEXT":
+        revision, config = self.brokers.configured
+        open_, kept = config.java(client)
+        if config.security.protocol == "PLAINTEXT":
             open_.pop("security.protocol")
         if kept:
-            file = self._file(kept)
+            file = self._file(revision, kept)
             open_ |= _PROVIDED | {name: f"${{{_PROVIDER}:{file}:{name}}}" for name in kept}
         return {"kafka.bootstrap.servers": self.brokers.servers} | {f"kafka.{k}": v for k, v in open_.items()}
 
-    def _file(self, kept: dict[str, str]) -> Path:
+    def _file(self, revision: int, kept: dict[str, str]) -> Path:
         """The file with secrets; another one after they have changed, so that no client is taken for a newer one."""
         if self._directory is None:
             raise RuntimeError("a directory for secrets comes first")
-        revision = self.brokers.revision
-        file = self._directory.absolute() / f"kafka-{revision}.properties"
         if self._written != revision:
-            opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            file = self._directory.absolute() / f"kafka-{revision}.properties"
+            if unfit := set(":}") & set(str(file)):
+                raise SettingError(
+                    f"--checkpoints: expected a path without {unfit.pop()!r}, because Spark's clients find Kafka's "
+                    f"secrets by it, got {str(self._directory)!r}"
+                )
+            opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(opened, "w", encoding="utf-8") as text:
                 text.write(properties_text(kept))
+            self._files.append(file)
             self._written = revision
-        return file
+            # What runs with the one before may still open a connection with it.
+            while len(self._files) > _KEPT:
+                self._files.pop(0).unlink(missing_ok=True)
+        return self._files[-1]

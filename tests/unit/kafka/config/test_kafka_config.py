@@ -94,6 +94,7 @@ def test_without_a_file_clients_get_no_security_and_nothing_beside() -> None:
         'sasl.username=ada\nsasl.password=a"b\\\\c d',
         f'sasl.jaas.config={SCRAM} required username="ada" password="a\\\\"b\\\\\\\\c d";',
         f"sasl.jaas.config={SCRAM} required \\\n  username=ada \\\n  password='a\"b\\\\\\\\c d';",
+        f"sasl.jaas.config={SCRAM} required username=ada password='a\\\\042b\\\\134c\\\\40d';",
     ],
 )
 def test_a_password_is_the_same_for_both_clients_in_whose_words_it_is_given(tmp_path: Path, login: str) -> None:
