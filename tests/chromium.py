@@ -53,18 +53,21 @@ class Browser:
         number, path = port.read_text().split("\n")
         self._wire: ClientConnection = connect(f"ws://127.0.0.1:{number}{path}", max_size=None, compression=None)
         self._count = 0
+        self._logged: dict[str, list[str]] = {}
 
-    def tab(self, url: str) -> Tab:
-        """A tab that has loaded a page."""
+    def tab(self, url: str, *, free: bool = False) -> Tab:
+        """A tab that has loaded a page. `free`: the test's scripts may do there what the page's policy forbids."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = Tab(self, target, session)
-        tab.call("Network.enable")
+        for domain in ("Network", "Page", "Log"):
+            tab.call(f"{domain}.enable")
+        tab.call("Page.setBypassCSP", enabled=free)
         tab.open(url)
         return tab
 
     def call(self, method: str, session: str | None = None, **params: Any) -> Any:
-        """Ask the browser for something; events are passed over."""
+        """Ask the browser for something; events are passed over, but for what tabs write to their console."""
         self._count += 1
         request = {"id": self._count, "method": method, "params": params}
         self._wire.send(json.dumps(request if session is None else {**request, "sessionId": session}))
@@ -74,6 +77,12 @@ class Browser:
             if answer.get("id") == self._count:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 return answer["result"]
+            if answer.get("method") == "Log.entryAdded":
+                self._logged.setdefault(answer["sessionId"], []).append(answer["params"]["entry"]["text"])
+
+    def logged(self, session: str) -> list[str]:
+        """What the browser has said so far in the console of a tab, such as what a policy forbids."""
+        return self._logged.get(session, [])
 
     def close(self) -> None:
         self._wire.close()
@@ -113,6 +122,11 @@ class Tab:
             eventually(lambda: self.run(script) is True, what, 60)
         except AssertionError as error:
             raise AssertionError(f"{error}; seen: {self.run('JSON.stringify(globalThis.seen)')}") from None
+
+    def logged(self) -> list[str]:
+        """What the browser has said in the console so far."""
+        self.run("0")
+        return self._browser.logged(self._session)
 
     def online(self, online: bool) -> None:
         """Take the network from the page, or give it back. The page gets the event."""

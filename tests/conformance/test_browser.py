@@ -61,9 +61,9 @@ def here(browser: Browser, tmp_path_factory: pytest.TempPathFactory, redis_serve
 
 @pytest.fixture
 def tab(browser: Browser, here: World) -> Iterator[Tab]:
-    """A page of the gateway's origin."""
+    """A page of the gateway's origin, as another server there could serve it: its policy forbids nothing."""
     here.network.mend()
-    tab = browser.tab(f"{here.url}/health/live")
+    tab = browser.tab(f"{here.url}/health/live", free=True)
     yield tab
     tab.close()
 
@@ -153,7 +153,7 @@ def test_two_tabs_are_told_the_same_and_a_closed_one_leaves_nothing(here: World,
     (key,) = here.keys(1)
     here.put(key, 1.0)
     before = here.connections()
-    second = browser.tab(f"{here.url}/health/live")
+    second = browser.tab(f"{here.url}/health/live", free=True)
     for one in (tab, second):
         follow(one, [key])
     assert here.connections() == before + 2
@@ -165,6 +165,44 @@ def test_two_tabs_are_told_the_same_and_a_closed_one_leaves_nothing(here: World,
     eventually(lambda: here.connections() == before + 1, "the gateway has noticed")
     tab.run("client.close()")
     eventually(lambda: here.connections() == before, "the gateway has noticed")
+
+
+# Opens an operation in Swagger UI, and does what a reader does who tries it out.
+TRY = """
+(async () => {
+  const found = (what) => new Promise((done) => {
+    const look = () => (what() ? done(what()) : setTimeout(look, 20));
+    look();
+  });
+  const block = await found(() => document.querySelector(`[data-path="PATH"]`)?.closest(".opblock"));
+  block.querySelector(".opblock-summary-control").click();
+  (await found(() => block.querySelector(".try-out__btn"))).click();
+  const input = await found(() => block.querySelector("tr[data-param-name=key] input:enabled"));
+  Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(input, "KEY");
+  input.dispatchEvent(new Event("input", { bubbles: true }));
+  (await found(() => block.querySelector(".execute"))).click();
+  const answer = await found(() => block.querySelector(".live-responses-table tbody .response"));
+  const body = await found(() => answer.querySelector(".response-col_description pre"));
+  return [answer.querySelector(".response-col_status").innerText, JSON.parse(body.innerText)];
+})()
+"""
+
+
+def test_the_page_of_the_documentation_tries_a_lookup_out_and_breaks_no_rule_of_its_policy(
+    here: World, browser: Browser
+) -> None:
+    (key,) = here.keys(1)
+    row = here.put(key, 8.5)
+    here.network.mend()
+    tab = browser.tab(f"{here.url}/docs")
+    status, body = tab.run(TRY.replace("PATH", f"/views/{VIEW}/{{key}}").replace("KEY", key))
+    assert (status.split()[0], body) == ("200", row)
+    assert tab.logged() == []
+    # The policy is there: it forbids what somebody could have made the page hold.
+    tab.run("document.body.append(Object.assign(document.createElement('script'), { text: 'globalThis.bad = 1' }))")
+    assert tab.run("globalThis.bad === undefined") is True
+    assert len(tab.logged()) == 1 and "script-src 'self'" in tab.logged()[0]
+    tab.close()
 
 
 def test_the_page_of_the_documentation_has_a_place_for_a_token_and_sends_it(
@@ -185,5 +223,6 @@ def test_the_page_of_the_documentation_has_a_place_for_a_token_and_sends_it(
     held = "{authorized: ui.authSelectors.authorized().toJS()}"
     found = f"{told.replace('SECURITIES', held).replace('ASKED', asked)}.then(({{status, body}}) => [status, body])"
     assert tab.run(found) == [200, {"version": 1, "movie_id": 7}]
+    assert tab.logged() == []
     tab.close()
     gateway.close()

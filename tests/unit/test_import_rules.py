@@ -49,7 +49,7 @@ DOORS = {
     "client": {"__init__"},
     "events": {"codecs", "records", "schemas"},
     "dev": {"cache", "jars", "java", "ports", "run", "template"},
-    "gateway/apidocs": {"documents", "examples"},
+    "gateway/apidocs": {"documents", "examples", "page"},
     "gateway/connection": {
         "certificate",
         "close_reasons",

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.resources import files
-from typing import Any
 
 from fastapi import FastAPI, Response
-from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from starlette.exceptions import HTTPException
 
 from tailrace import __version__
-from tailrace.gateway.apidocs import documents, examples
+from tailrace.gateway.apidocs import documents, examples, page
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.health import readiness
 from tailrace.gateway.http import browser_client, feeds, follow, streams, tickets, topics, views, websocket
@@ -38,12 +34,6 @@ _TAGS = [
     {"name": "access", "description": "Tickets, for clients that can send no token in a header."},
     {"name": "operations", "description": "Health and metrics."},
 ]
-# Swagger UI is served from here, so that the documentation works without the internet.
-_ASSETS = {
-    "swagger-ui-bundle.js": "text/javascript",
-    "swagger-ui.css": "text/css",
-    "favicon-32x32.png": "image/png",
-}
 
 
 def application(gateway: Gateway, opened: frozenset[str] = frozenset()) -> FastAPI:
@@ -76,7 +66,8 @@ def application(gateway: Gateway, opened: frozenset[str] = frozenset()) -> FastA
     app.include_router(tickets.router(gateway))
     app.router.routes.extend((*websocket.routes(gateway), *streams.sockets(gateway)))
     _add_operations(app, gateway)
-    _add_docs(app)
+    app.include_router(browser_client.router())
+    app.include_router(page.router(app.title))
     documents.add(app, gateway, opened)
     return app
 
@@ -114,31 +105,3 @@ def _add_operations(app: FastAPI, gateway: Gateway) -> None:
     async def metrics() -> Response:
         """The counters of this gateway, and those of the pipeline: inputs, and skipped records by reason."""
         return Response(gateway.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-def _add_docs(app: FastAPI) -> None:
-    app.include_router(browser_client.router())
-    package = files("fastapi_swagger.resources")
-    assets: dict[str, Any] = {name: (package / name).read_bytes() for name in _ASSETS}
-
-    @app.get("/", include_in_schema=False)
-    async def root() -> Response:
-        return RedirectResponse("/docs")
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return get_swagger_ui_html(
-            openapi_url="/openapi.json",
-            title=app.title,
-            swagger_js_url="/docs/swagger-ui-bundle.js",
-            swagger_css_url="/docs/swagger-ui.css",
-            swagger_favicon_url="/docs/favicon-32x32.png",
-            swagger_ui_parameters={"validatorUrl": None, "displayRequestDuration": True},
-        )
-
-    @app.get("/docs/{name}", include_in_schema=False)
-    async def asset(name: str) -> Response:
-        if name not in assets:
-            raise HTTPException(404)
-        headers = {"Content-Type": _ASSETS[name], "Cache-Control": "max-age=86400"}
-        return Response(assets[name], headers=headers)

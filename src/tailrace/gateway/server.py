@@ -23,6 +23,7 @@ from tailrace.gateway.connection.websocket import SocketProtocol
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.guard import FrontDoor, Guard
 from tailrace.gateway.paths import RawPaths
+from tailrace.gateway.security_headers import Protected
 
 _FRONT_DOOR = FrontDoor()
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -39,7 +40,7 @@ class GatewayServer(uvicorn.Server):
         ws = partial(SocketProtocol, messages=gateway.limits.messages, metrics=gateway.metrics)
         super().__init__(
             uvicorn.Config(
-                RawPaths(Guard(application(gateway, door.open), gateway, door)),
+                RawPaths(Protected(Guard(application(gateway, door.open), gateway, door))),
                 loop="uvloop",
                 http=cast(type[asyncio.Protocol], http),
                 ws=cast(type[asyncio.Protocol], ws),

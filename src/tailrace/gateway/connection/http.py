@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from tailrace.gateway.connection.direct_transport import DirectTransport, made_direct
 from tailrace.gateway.connection.doorway import Doorway
 from tailrace.gateway.connection.wire import Framing, Wire
+from tailrace.gateway.security_headers import EVERYWHERE
 
 # The extension of the ASGI scope that lends the wire: see `lend`.
 EXTENSION = "tailrace.wire"
@@ -34,6 +35,8 @@ MAX_HEADERS = 65536
 MAX_WAITING = 100
 # How many bytes the transport holds for a client that does not read before its writer has to pause.
 WRITE_BUFFER = 65536
+# As every answer of the application has them.
+_PROTECTING = b"".join(b"%b: %b\r\n" % one for one in EVERYWHERE)
 
 
 class LendingProtocol(HttpToolsProtocol):
@@ -257,9 +260,10 @@ class LendingProtocol(HttpToolsProtocol):
 def plain_answer(status: int, error: str, expected: str, got: str, remedy: str, headers: bytes = b"") -> bytes:
     """The answer to a request that the application never sees; it is the last on its connection."""
     body = json.dumps({"error": error, "expected": expected, "got": got, "remedy": remedy}).encode()
-    return b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%b\r\n%b" % (
+    return b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%b%b\r\n%b" % (
         STATUS_LINE[status],
         len(body),
+        _PROTECTING,
         headers,
         body,
     )

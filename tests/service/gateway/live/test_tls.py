@@ -79,6 +79,16 @@ def test_rows_are_followed_over_a_web_socket(secure: GatewayProcess, store: Stor
     socket.close()
 
 
+def test_browsers_are_told_to_ask_with_tls_from_now_on_but_not_for_a_developers_machine(
+    secure: GatewayProcess, store: Store
+) -> None:
+    store.put("averages", "strict", 1, row(1))
+    told = secure.get("/views/averages/strict", Host="gateway").headers
+    assert told["strict-transport-security"] == "max-age=31536000"
+    for host in ("localhost", f"127.0.0.1:{secure.port}"):
+        assert "strict-transport-security" not in secure.get("/views/averages/strict", Host=host).headers
+
+
 def test_a_row_of_many_records_arrives_whole(secure: GatewayProcess, store: Store) -> None:
     parts = "".join(chr(65 + n % 26) for n in range(3_000_000))
     store.put("averages", "3", 1, row(1, parts=parts))
