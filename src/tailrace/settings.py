@@ -231,6 +231,21 @@ TABLE = (
     Setting("host", "text", "127.0.0.1", "Address that the gateway listens on.", ("gateway", "dev")),
     Setting("port", "port", "8080", "Port that the gateway listens on; 0 takes a free one.", ("gateway", "dev")),
     Setting(
+        "admin-port",
+        "port",
+        "",
+        "Inner port of the gateway: metrics, and what health knows, are served there and no longer at `--port`; 0 "
+        "takes a free one. It knows no tokens and no TLS. By default there is none.",
+        ("gateway",),
+    ),
+    Setting(
+        "admin-host",
+        "text",
+        "127.0.0.1",
+        "Address that `--admin-port` listens on. Everyone who reaches it reads health and metrics, without a token.",
+        ("gateway",),
+    ),
+    Setting(
         "tls-cert",
         "file",
         "",

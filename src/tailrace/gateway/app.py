@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from fastapi import FastAPI
 
 from tailrace import __version__
-from tailrace.gateway.apidocs import documents, examples, page
+from tailrace.gateway.apidocs import documents, page
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.health import readiness
-from tailrace.gateway.http import browser_client, feeds, follow, streams, tickets, topics, views, websocket
+from tailrace.gateway.http import browser_client, feeds, follow, operations, streams, tickets, topics, views, websocket
 from tailrace.gateway.http.listings import listing_routes
 from tailrace.gateway.problems import answer_in_json
 
@@ -36,8 +33,11 @@ _TAGS = [
 ]
 
 
-def application(gateway: Gateway, opened: frozenset[str] = frozenset()) -> FastAPI:
-    """The ASGI app; its lifespan runs the gateway. `opened` names what needs no token."""
+def application(gateway: Gateway, opened: frozenset[str] = frozenset(), *, inner: bool = False) -> FastAPI:
+    """The ASGI app; its lifespan runs the gateway.
+
+    `opened` names what needs no token. `inner` says that metrics, and what health knows, are served at an inner port.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -65,43 +65,8 @@ def application(gateway: Gateway, opened: frozenset[str] = frozenset()) -> FastA
     app.include_router(topics.router(gateway))
     app.include_router(tickets.router(gateway))
     app.router.routes.extend((*websocket.routes(gateway), *streams.sockets(gateway)))
-    _add_operations(app, gateway)
+    app.include_router(operations.router(gateway, bare=inner))
     app.include_router(browser_client.router())
     app.include_router(page.router(app.title))
     documents.add(app, gateway, opened)
     return app
-
-
-def _add_operations(app: FastAPI, gateway: Gateway) -> None:
-    @app.get("/health/live", tags=["operations"], summary="Is the process alive?")
-    async def live() -> dict[str, bool]:
-        """200 as long as the gateway runs. It says nothing about Redis."""
-        return {"live": True}
-
-    @app.get(
-        "/health/ready",
-        tags=["operations"],
-        summary="Can every key be answered for?",
-        response_model=None,
-        responses={200: examples.READY, 503: examples.NOT_READY},
-    )
-    async def ready() -> Response:
-        """200 if Redis answers, the catalog is there, every partition is whole and the pub/sub link is up.
-
-        `delay` is how long rows took to reach Redis in the last minute. `degraded` lists views whose rows may be
-        stale.
-        """
-        report = await readiness(gateway)
-        return JSONResponse(report, 200 if report["ready"] else 503, {"Cache-Control": "no-store"})
-
-    @app.get(
-        "/metrics",
-        tags=["operations"],
-        summary="Metrics for Prometheus",
-        response_class=Response,
-        response_model=None,
-        responses={200: {"description": "Prometheus text.", "content": {"text/plain": {}}}},
-    )
-    async def metrics() -> Response:
-        """The counters of this gateway, and those of the pipeline: inputs, and skipped records by reason."""
-        return Response(gateway.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -106,8 +106,12 @@ def unknown_feed(name: str, expected: Sequence[str] = ()) -> Problem:
     )
 
 
-def answer_in_json(app: FastAPI) -> None:
-    """Make every error of an app a JSON body."""
+def answer_in_json(
+    app: FastAPI,
+    paths: str = "/views/{view}/{key} or another path of /openapi.json",
+    remedy: str = "See /docs. A slash inside a key is written as %2F.",
+) -> None:
+    """Make every error of an app a JSON body. `paths` and `remedy` are told to clients that ask for another path."""
 
     async def problem(_: Request, error: Exception) -> Response:
         return cast(Problem, error).response()
@@ -119,8 +123,8 @@ def answer_in_json(app: FastAPI) -> None:
                 404,
                 "unknown path",
                 path=request.url.path,
-                expected="/views/{view}/{key} or another path of /openapi.json",
-                remedy="See /docs. A slash inside a key is written as %2F.",
+                expected=paths,
+                remedy=remedy,
             ).response()
         if found.status_code == 405:
             return Problem(

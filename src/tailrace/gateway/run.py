@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import socket
+from contextlib import ExitStack
 
 from tailrace.access.addresses import is_loopback, read_networks
 from tailrace.access.configuration import read_limits, read_tokens
 from tailrace.access.origins import read_origins
 from tailrace.avro.registry import Registry
-from tailrace.errors import SettingError
 from tailrace.events.schemas import TIMEOUT, EventSchemas
 from tailrace.gateway.connection.certificate import read_certificate
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.guard import FrontDoor
 from tailrace.gateway.guard.token_access import TokenAccess
+from tailrace.gateway.listeners import listen, listen_inside, url
 from tailrace.gateway.server import GatewayServer
 from tailrace.gateway.timing import Timing
 from tailrace.kafka.brokers import Brokers
@@ -53,21 +54,23 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
             "When the certificate ends, in seconds since 1970.",
             lambda: certificate.ends.timestamp(),
         )
-    listener = _listener(settings.text("host"), settings.number("port"))
-    # Connections inherit it. A vanished peer is noticed by the last bytes written to it, at the latest a keep-alive.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * timing.slow * 1000))
-    try:
+    with ExitStack() as opened:
+        listener = opened.enter_context(listen(settings.text("host"), settings.number("port")))
+        inner = None
+        if settings.text("admin-port"):
+            host, port = settings.text("admin-host"), settings.number("admin-port")
+            inner = opened.enter_context(listen_inside(host, port, listener))
+        # Connections inherit it. A vanished peer is noticed by the last bytes written to it, at latest a keep-alive.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * timing.slow * 1000))
         door = guarded(gateway, settings, prefix, loopback=is_loopback(listener.getsockname()[0]))
-    except SettingError:
-        listener.close()
-        raise
-    host, port = listener.getsockname()[:2]
-    scheme = "http" if gateway.certificate is None else "https"
-    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-    # The gateway itself logs what uvicorn logs at `info`.
-    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
-    log.info("gateway=listening app=%s url=%s", app, url)
-    GatewayServer(gateway, door).run(sockets=[listener])
+        # The gateway itself logs what uvicorn logs at `info`.
+        logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+        log.info(
+            "gateway=listening app=%s url=%s", app, url("http" if gateway.certificate is None else "https", listener)
+        )
+        if inner is not None:
+            log.info("inner-port=listening app=%s url=%s", app, url("http", inner))
+        GatewayServer(gateway, door, inner).run(sockets=[listener])
     log.info("gateway=stopped app=%s", app)
     return 0
 
@@ -87,28 +90,3 @@ def guarded(gateway: Gateway, settings: Settings, prefix: str, *, loopback: bool
     opened = frozenset(one.strip() for one in settings.text("open").split(",") if one.strip())
     log.info("access=%s cookie=%s", "off" if tokens is None else "jwt", cookie or "none")
     return FrontDoor(origins, read_networks(settings.text("trusted-proxies")), opened)
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except OSError as error:
-        raise SettingError(
-            f"--host: expected an address of this machine, got {host!r}: {error.strerror}; 127.0.0.1 is for "
-            "clients on this machine, 0.0.0.0 for all"
-        ) from None
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        # From here on a second gateway on this port is refused; connections wait until the server takes them.
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise SettingError(
-            f"--port: expected a free port on {host}, got {port}: {error.strerror}; stop the process that "
-            "uses it, or choose another port (0 takes a free one)"
-        ) from None
-    return listener

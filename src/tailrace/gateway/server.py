@@ -22,6 +22,7 @@ from tailrace.gateway.connection.tls import TlsProtocol
 from tailrace.gateway.connection.websocket import SocketProtocol
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.guard import FrontDoor, Guard
+from tailrace.gateway.inner import serve_inner
 from tailrace.gateway.paths import RawPaths
 from tailrace.gateway.security_headers import Protected
 
@@ -30,17 +31,23 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class GatewayServer(uvicorn.Server):
-    """Serves until SIGTERM or SIGINT. Then it refuses new connections, ends every stream and returns."""
+    """Serves until SIGTERM or SIGINT. Then it refuses new connections, ends every stream and returns.
 
-    def __init__(self, gateway: Gateway, door: FrontDoor = _FRONT_DOOR) -> None:
+    `inner` listens at the inner port, if there is one. It is served to the end, so that a drain can be watched.
+    """
+
+    def __init__(self, gateway: Gateway, door: FrontDoor = _FRONT_DOOR, inner: socket.socket | None = None) -> None:
         self._gateway = gateway
+        self._inner = inner
+        self._inner_server: asyncio.Server | None = None
         http: Callable[..., asyncio.Protocol] = partial(LendingProtocol, doorway=gateway.doorway)
         if gateway.certificate is not None:
             http = partial(_under_tls, http, gateway.certificate, gateway.doorway)
         ws = partial(SocketProtocol, messages=gateway.limits.messages, metrics=gateway.metrics)
+        app = application(gateway, door.open, inner=inner is not None)
         super().__init__(
             uvicorn.Config(
-                RawPaths(Protected(Guard(application(gateway, door.open), gateway, door))),
+                RawPaths(Protected(Guard(app, gateway, door))),
                 loop="uvloop",
                 http=cast(type[asyncio.Protocol], http),
                 ws=cast(type[asyncio.Protocol], ws),
@@ -73,6 +80,12 @@ class GatewayServer(uvicorn.Server):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve, also at the inner port."""
+        await super().startup(sockets)
+        if self._inner is not None:
+            self._inner_server = await serve_inner(self._gateway, self._inner, self.server_state)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain: new connections are refused, streams end in batches, lookups under way get their answer."""
         for server in self.servers:
@@ -80,6 +93,8 @@ class GatewayServer(uvicorn.Server):
         for listener in sockets or ():
             listener.close()
         await self._gateway.drain()
+        if self._inner_server is not None:
+            self.servers.append(self._inner_server)
         await super().shutdown(sockets)
 
 

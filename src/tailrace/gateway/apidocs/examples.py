@@ -213,18 +213,28 @@ _DEGRADED = {
     "view": "rating-averages",
     "reason": "the pipeline has failed on it, and tries again: rows stand still until then",
 }
-READY = _json(
-    "Ready.",
-    {
-        "ready": True,
-        "reasons": [],
-        "degraded": [_DEGRADED],
-        "kafka": [],
-        "views": {"rating-averages": _SERVED},
-        "feeds": {},
-    },
-)
-NOT_READY = _json(
-    "Not ready, and why.",
-    {"ready": False, "reasons": ["the pub/sub link is down"], "degraded": [], "kafka": [], "views": {}, "feeds": {}},
-)
+READY: Answers = {
+    200: _json(
+        "Ready.",
+        {
+            "ready": True,
+            "reasons": [],
+            "degraded": [_DEGRADED],
+            "kafka": [],
+            "views": {"rating-averages": _SERVED},
+            "feeds": {},
+        },
+    ),
+    503: _json(
+        "Not ready, and why.",
+        {
+            "ready": False,
+            "reasons": ["the pub/sub link is down"],
+            "degraded": [],
+            "kafka": [],
+            "views": {},
+            "feeds": {},
+        },
+    ),
+}
+BARELY_READY: Answers = {200: _json("Ready.", {"ready": True}), 503: _json("Not ready.", {"ready": False})}

@@ -171,6 +171,9 @@ class LendingProtocol(HttpToolsProtocol):
             self._doorway.leave(self)
             super().handle_websocket_upgrade()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Whoever asks for another protocol is answered in this one. uvicorn would log two lines for each."""
+
     def _when_flushed(self, done: Callable[[], None]) -> None:
         if self.flow.write_paused:
             self._flushing.append(done)
