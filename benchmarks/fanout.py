@@ -5,7 +5,8 @@ carry the same rows of 150 bytes. A row counts where a client has read it; rows 
 are counted, too.
 
 tailrace    the gateway; rows are written to Redis as the materializer writes them; with --follow once more for
-            clients that all follow the query or the feed of a key, and not the key: tailrace-query, tailrace-feed
+            clients that all follow the query or the feed of a key, and not the key: tailrace-query, tailrace-feed;
+            with --tls each of these once more with HTTPS and wss: tailrace-tls and so on
 limit       a loop in C over send(), which gets the gateway's frames ready-made
 nchan       nginx with Nchan, memory store, published to by WebSocket
 centrifugo  Centrifugo 6, memory engine, published to by HTTP batches; left out where there is no such program
@@ -38,7 +39,7 @@ import load_client
 import nchan
 from centrifugo import Centrifugo
 from fanout_figures import FOLLOWED, KEY, QUERY, Load, costs, ratios, summary, tailrace_of
-from fanout_servers import SendLoop, Tailrace, compile_send_loop
+from fanout_servers import SendLoop, ShownCertificate, Tailrace, compile_send_loop
 from fanout_trial import Times, run_trial
 from figures import tell
 from tailrace.dev.broker import Broker
@@ -64,6 +65,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=KEY,
         help=f"what clients of Tailrace follow, some of {','.join(FOLLOWED)} ({KEY}); others carry keys alone",
     )
+    parser.add_argument("--tls", action="store_true", help="measure Tailrace with TLS, too, next to without")
     parser.add_argument("--rounds", type=int, help="how often the contenders take turns (3)")
     parser.add_argument("--rate", type=int, default=50_000, help="rows that arrive per second for delays (50000)")
     parser.add_argument("--window", type=int, default=64, help="rows of a key that are under way at the limit (64)")
@@ -107,7 +109,8 @@ def run(flags: argparse.Namespace) -> int:
             # Gateways are all alike, whatever is followed.
             kafka = broker.address if QUERY in follow else None
             names = _some(flags.contenders, CONTENDERS)
-            starts = _starts(names, follow, flags.centrifugo, redis.url, kafka, place, console)
+            shown = ShownCertificate.made(place / "certificates") if flags.tls else None
+            starts = _starts(names, follow, flags.centrifugo, redis.url, kafka, shown, place, console)
             logs = flags.logs.absolute() if flags.logs is not None else place / "logs"
             bench = Bench(console, starts, load_client.build(place), logs, times)
             bench.measure(loads, flags.rounds or (1 if flags.quick else 3))
@@ -173,6 +176,7 @@ def _starts(
     centrifugo: Path | None,
     redis: str,
     kafka: str | None,
+    shown: ShownCertificate | None,
     place: Path,
     console: Console,
 ) -> dict[str, Start]:
@@ -183,6 +187,10 @@ def _starts(
             if name == "tailrace":
                 for what in follow:
                     found[tailrace_of(what)] = lambda at, load, what=what: Tailrace(redis, at, load.keys, what, kafka)  # type: ignore[misc]
+                    if shown is not None:
+                        found[tailrace_of(what, tls=True)] = lambda at, load, what=what: Tailrace(  # type: ignore[misc]
+                            redis, at, load.keys, what, kafka, shown
+                        )
             elif KEY not in follow:
                 continue
             elif name == "limit":

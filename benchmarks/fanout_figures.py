@@ -68,9 +68,13 @@ def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def tailrace_of(follow: str) -> str:
-    """The contender's name where clients follow this: `tailrace` for a key, `tailrace-query`, `tailrace-feed`."""
-    return "tailrace" if follow == KEY else f"tailrace-{follow}"
+def tailrace_of(follow: str, *, tls: bool = False) -> str:
+    """The contender's name where clients follow this: `tailrace` for a key, `tailrace-query`, `tailrace-feed-tls`."""
+    return "tailrace" + ("" if follow == KEY else f"-{follow}") + ("-tls" if tls else "")
+
+
+# What costs more than a key without TLS, and the contender that shows it.
+_COSTLY = {QUERY: tailrace_of(QUERY), FEED: tailrace_of(FEED), "tls": tailrace_of(KEY, tls=True)}
 
 
 def ratios(table: Mapping[Load, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
@@ -96,19 +100,19 @@ def ratios(table: Mapping[Load, Mapping[str, Mapping[str, Any]]]) -> dict[str, A
 
 
 def costs(table: Mapping[Load, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """The gateway's processor time per delivery of a query and of a feed, by that of a key.
+    """The gateway's processor time per delivery of a query, of a feed and under TLS, by that of a key without TLS.
 
     By load, at the fixed rate, row by row and at the limit; and of SSE on one key that for which goals are set.
     """
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for load, servers in table.items():
         base = servers.get(tailrace_of(KEY), {})
-        for follow in (QUERY, FEED):
-            figures = servers.get(tailrace_of(follow), {})
+        for what, contender in _COSTLY.items():
+            figures = servers.get(contender, {})
             if base.get("delivery_us") and figures.get("delivery_us"):
-                found[load.name][follow] = round(figures["delivery_us"] / base["delivery_us"], 3)
+                found[load.name][what] = round(figures["delivery_us"] / base["delivery_us"], 3)
             for rate, name in (("single_per_core_s", "single"), ("per_core_s", "saturated")):
                 if base.get(rate) and figures.get(rate):
-                    found[load.name][f"{follow}_{name}"] = round(base[rate] / figures[rate], 3)
+                    found[load.name][f"{what}_{name}"] = round(base[rate] / figures[rate], 3)
     goal = found.get(Load("sse", GOAL_CONNECTIONS, 1).name, {})
-    return {**{f"cost_{follow}": goal.get(follow) for follow in (QUERY, FEED)}, "costs": dict(found)}
+    return {**{f"cost_{what}": goal.get(what) for what in _COSTLY}, "costs": dict(found)}

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from fanout_figures import FEED, KEY, QUERY
 from fanout_store import EVENTS, ROWS, STORES, WHERE, create_commands_topic
 from load_client import Way
+from tailrace.dev.certificates import Authority
 from tailrace.dev.parts import Part
 from tailrace.dev.ports import LOOPBACK, free_port
 from tailrace.errors import InstallError
@@ -36,31 +38,64 @@ _SUBSCRIPTIONS: dict[str, dict[str, object]] = {
 }
 
 
+@dataclass(frozen=True)
+class ShownCertificate:
+    """The files of a gateway that speaks TLS, and of the authority that its clients trust."""
+
+    trusted: Path
+    certificate: Path
+    key: Path
+
+    @classmethod
+    def made(cls, directory: Path) -> ShownCertificate:
+        """A new certificate of a new authority."""
+        directory.mkdir()
+        made = cls(directory / "ca.pem", directory / "certificate.pem", directory / "key.pem")
+        authority = Authority.new()
+        made.trusted.write_text(authority.certificate)
+        authority.issue("gateway").write(made.certificate, made.key)
+        return made
+
+
 class Tailrace:
     """The gateway, and what its clients follow; rows are written to Redis as the materializer writes them.
 
-    `kafka` is where queries are asked for; None where nobody follows one.
+    `kafka` is where queries are asked for; None where nobody follows one. With `shown` the gateway speaks TLS.
     """
 
-    def __init__(self, redis: str, place: Path, keys: int, follow: str, kafka: str | None) -> None:
+    def __init__(
+        self,
+        redis: str,
+        place: Path,
+        keys: int,
+        follow: str,
+        kafka: str | None,
+        shown: ShownCertificate | None = None,
+    ) -> None:
         app = f"fanout-{place.name}"
         self._follow = follow
+        self._trusted = None if shown is None else shown.trusted
         self._store = STORES[follow](redis, app, keys)
         if kafka is not None:
             create_commands_topic(kafka, app)
         self._port = free_port()
         services = ["--redis", redis, "--kafka", kafka or _NO_KAFKA]
         command = [sys.executable, "-m", "tailrace", "gateway", app, *services, "--port", str(self._port)]
+        scheme = "http"
+        if shown is not None:
+            scheme = "https"
+            command += ["--tls-cert", str(shown.certificate), "--tls-key", str(shown.key)]
         self.part = Part("gateway", pinned(command), place / "gateway.log")
-        wait_answers(self.part, f"http://{LOOPBACK}:{self._port}/health/ready")
+        wait_answers(self.part, f"{scheme}://{LOOPBACK}:{self._port}/health/ready", self._trusted)
 
     def way(self, surface: str) -> Way:
         """By SSE, or subscribed to on a WebSocket."""
         address = f"{LOOPBACK}:{self._port}"
         if surface == SSE:
-            return Way(address, request(_PATHS[self._follow], SSE), ready="event: ready")
+            return Way(address, request(_PATHS[self._follow], SSE), ready="event: ready", trusted=self._trusted)
         first = json.dumps({"type": "subscribe", "id": "a", **_SUBSCRIPTIONS[self._follow]})
-        return Way(address, request("/ws", WEBSOCKET), ready='"type":"ready"', first=first, websocket=True)
+        asked, ready = request("/ws", WEBSOCKET), '"type":"ready"'
+        return Way(address, asked, ready=ready, first=first, websocket=True, trusted=self._trusted)
 
     def publish(self, numbers: Sequence[int]) -> None:
         """Write the rows to Redis."""

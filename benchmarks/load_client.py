@@ -27,7 +27,8 @@ Buckets = list[tuple[int, int]]
 class Way:
     """How a client gets to its rows: a request, then on a WebSocket a message; `{key}` stands for the key's number.
 
-    `ready` is what a connection that gets every row from now on has been sent; where it is empty, the head is.
+    `ready` is what a connection that gets every row from now on has been sent; where it is empty, the head is. If there
+    is `trusted`, the server speaks TLS, with a certificate that this authority has signed.
     """
 
     address: str
@@ -35,6 +36,7 @@ class Way:
     ready: str = ""
     first: str = ""
     websocket: bool = False
+    trusted: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class LoadClient:
             "first": way.first,
             "websocket": str(way.websocket).lower(),
             "shared": shared,
+            "trust": way.trusted or "",
         }
         self._errors = place / "client.log"
         with self._errors.open("wb") as errors:

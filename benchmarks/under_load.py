@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -93,12 +94,13 @@ def pinned(command: list[str]) -> list[str]:
     return ["taskset", "-c", str(SERVER_CORE), *command]
 
 
-def wait_answers(part: Part, url: str) -> None:
-    """Return when a URL is answered with 200."""
+def wait_answers(part: Part, url: str, trusted: Path | None = None) -> None:
+    """Return when a URL is answered with 200. `trusted` is the authority by which the server has a certificate."""
+    verify = True if trusted is None else ssl.create_default_context(cafile=trusted)
 
     def answers() -> bool:
         with suppress(httpx.HTTPError):
-            return httpx.get(url).status_code == 200
+            return httpx.get(url, verify=verify).status_code == 200
         return False
 
     _wait(part, answers)

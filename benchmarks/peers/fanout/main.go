@@ -10,6 +10,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 
 type connection struct {
 	fd      int
+	sealed  *sealed // nil without TLS
 	key     int
 	live    bool
 	talking bool
@@ -46,14 +48,18 @@ type clients struct {
 	delays    Delays
 	progress  *uint64
 	buffer    []byte
+	ciphers   []byte // what a read brings under TLS
+	trusted   *tls.Config
 }
 
 // Read at most so much at once; what is kept of the read before lies in front of it.
 const (
 	room     = 256 << 10
 	keptRoom = 128 << 10
-	patience = 60 * time.Second
-	nap      = 200 * time.Microsecond
+	// The beginning of a TLS record may lie in front of what a read brings.
+	recordRoom = 20 << 10
+	patience   = 60 * time.Second
+	nap        = 200 * time.Microsecond
 )
 
 func main() {
@@ -64,6 +70,7 @@ func main() {
 	first := flag.String("first", "", "the first message on a WebSocket; {key} becomes the key's number")
 	ready := flag.String("ready", "", "text that says that a connection gets every row from now on")
 	websocket := flag.Bool("websocket", false, "read WebSocket messages")
+	authority := flag.String("trust", "", "speak TLS, and trust the authority whose certificate is in this file")
 	shared := flag.String("shared", "", "file of 8 bytes: the sum of the numbers of all connections' last rows")
 	flag.Parse()
 	text, err := os.ReadFile(*request)
@@ -73,6 +80,10 @@ func main() {
 	c := &clients{
 		all: make([]*connection, *count+1000), epoll: epoll, websocket: *websocket, ready: []byte(*ready), first: *first,
 		progress: mapped(*shared), buffer: make([]byte, keptRoom+room),
+	}
+	if *authority != "" {
+		host, _, _ := strings.Cut(*address, ":")
+		c.trusted, c.ciphers = trusting(*authority, host), make([]byte, room-recordRoom)
 	}
 	c.connect(*address, *count, *keys, string(text))
 	fmt.Println("connected")
@@ -107,10 +118,13 @@ func (c *clients) connect(address string, count, keys int, request string) {
 			fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 			check(err)
 			check(syscall.Connect(fd, to))
-			check(syscall.SetNonblock(fd, true))
 			one := &connection{fd: fd, key: opened % keys}
+			if c.trusted != nil {
+				one.sealed = shake(fd, c.trusted)
+			}
+			check(syscall.SetNonblock(fd, true))
 			c.all[fd] = one
-			write(fd, []byte(named(request, one.key)))
+			one.write([]byte(named(request, one.key)))
 			event := syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(fd)}
 			check(syscall.EpollCtl(c.epoll, syscall.EPOLL_CTL_ADD, fd, &event))
 		}
@@ -146,11 +160,21 @@ func (c *clients) step(timeout int) bool {
 func (c *clients) read(one *connection) {
 	before := len(one.kept)
 	copy(c.buffer, one.kept)
-	size, err := syscall.Read(one.fd, c.buffer[before:before+room])
+	into := c.buffer[before : before+room]
+	if one.sealed != nil {
+		into = c.ciphers
+	}
+	size, err := syscall.Read(one.fd, into)
 	if err == syscall.EAGAIN || err == syscall.EINTR {
 		return
 	}
-	if size <= 0 {
+	ended := size <= 0
+	if !ended && one.sealed != nil {
+		size, ended = one.sealed.open(into[:size], c.buffer[before:before+room])
+		// What came before the end still counts. The next read finds the end again.
+		ended = ended && size == 0
+	}
+	if ended {
 		c.lost++
 		syscall.Close(one.fd)
 		return
@@ -178,7 +202,7 @@ func (c *clients) open(one *connection, data []byte) []byte {
 		}
 		one.talking = true
 		if c.first != "" {
-			write(one.fd, masked(1, []byte(named(c.first, one.key))))
+			one.write(masked(1, []byte(named(c.first, one.key))))
 		}
 		if len(c.ready) == 0 {
 			one.live = true
@@ -214,7 +238,7 @@ func (c *clients) take(one *connection, data []byte) int {
 	var done int
 	if c.websocket {
 		text := func(payload []byte) { scan(payload, row) }
-		done = messages(data, text, func(payload []byte) { write(one.fd, masked(10, payload)) })
+		done = messages(data, text, func(payload []byte) { one.write(masked(10, payload)) })
 	} else {
 		done = scan(data, row)
 	}
@@ -259,6 +283,15 @@ func (c *clients) command() bool {
 		fail("expected begin, timed or end, got " + command)
 	}
 	return true
+}
+
+func (one *connection) write(data []byte) {
+	if one.sealed == nil {
+		write(one.fd, data)
+		return
+	}
+	// As without TLS, what is wrong with a connection shows where it is read.
+	_, _ = one.sealed.tls.Write(data)
 }
 
 func named(text string, key int) string { return strings.ReplaceAll(text, "{key}", strconv.Itoa(key)) }

@@ -61,18 +61,19 @@ def test_goals_are_told_of_sse_on_one_key_and_a_thousand_connections() -> None:
     assert "sse_1000_10" not in found["ratios"]
 
 
-def test_a_delivery_of_a_query_and_of_a_feed_is_compared_with_one_of_a_key() -> None:
+def test_a_delivery_of_a_query_of_a_feed_and_under_tls_is_compared_with_one_of_a_key() -> None:
     table = {
         Load("sse", 1000, 1): {
             "tailrace": {"delivery_us": 6.0, "single_per_core_s": 150, "per_core_s": 900},
             "tailrace-query": {"delivery_us": 7.5, "single_per_core_s": 120, "per_core_s": 1000},
             "tailrace-feed": {"delivery_us": 9.0, "single_per_core_s": 100},
+            "tailrace-tls": {"delivery_us": 12.0, "per_core_s": 300},
             "limit": {"delivery_us": 3.0, "single_per_core_s": 300, "per_core_s": 1800},
         },
         Load("websocket", 1000, 1): {"tailrace-query": {"delivery_us": 7.5}, "limit": {"delivery_us": 3.0}},
     }
     found = costs(table)
-    assert (found["cost_query"], found["cost_feed"]) == (1.25, 1.5)
+    assert (found["cost_query"], found["cost_feed"], found["cost_tls"]) == (1.25, 1.5, 2.0)
     assert found["costs"] == {
         "sse_1000_1": {
             "query": 1.25,
@@ -80,6 +81,8 @@ def test_a_delivery_of_a_query_and_of_a_feed_is_compared_with_one_of_a_key() -> 
             "query_saturated": 0.9,
             "feed": 1.5,
             "feed_single": 1.5,
+            "tls": 2.0,
+            "tls_saturated": 3.0,
         }
     }
     # What others are compared with is the gateway whose clients follow keys.
