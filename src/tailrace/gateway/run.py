@@ -70,6 +70,8 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
         )
         if inner is not None:
             log.info("inner-port=listening app=%s url=%s", app, url("http", inner))
+        if kafka:
+            kafka.watch()
         GatewayServer(gateway, door, inner).run(sockets=[listener])
     log.info("gateway=stopped app=%s", app)
     return 0

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
 
-from tailrace.errors import Unreachable
 from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.delivery import ANY, Outgoing
 
@@ -77,16 +76,9 @@ class AsyncDelivery:
         loop = asyncio.get_running_loop()
         return await asyncio.gather(*(self._put(producer, record, loop) for record in records))
 
-    async def topics(self) -> frozenset[str]:
-        """The topics that the brokers have. Raises Unreachable."""
-        producer = self._open()
-        try:
-            found = await asyncio.to_thread(producer.list_topics, timeout=self._timeout)
-        except KafkaException as error:
-            raise Unreachable(
-                f"Kafka at {self._brokers} can't be reached: {self._brokers.why(error.args[0])}"
-            ) from None
-        return frozenset(found.topics)
+    async def sees(self, topic: str) -> bool:
+        """Whether the brokers have a topic. Raises Unreachable, also if this process may not write to it."""
+        return await asyncio.to_thread(self._sees, topic)
 
     def renew(self) -> None:
         """Open another connection for what is written next."""
@@ -99,6 +91,18 @@ class AsyncDelivery:
             self._serving.join()
         self._producer = self._serving = None
 
+    def _sees(self, topic: str) -> bool:
+        asked = TopicCollection([topic])
+        (pending,) = self._brokers.admin().describe_topics(asked, request_timeout=self._timeout).values()
+        try:
+            self._brokers.answer(pending, self._timeout + 1)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return False
+            self._brokers.refusals.unwritten(error.args[0], topic)
+            raise self._brokers.unreachable(error, f", topic {topic}", "allow Write on it") from None
+        return True
+
     def _put(
         self, producer: Producer, record: Outgoing, loop: asyncio.AbstractEventLoop
     ) -> asyncio.Future[Written | Unwritten]:
@@ -110,6 +114,8 @@ class AsyncDelivery:
                 future.set_result(result)
 
         def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self._brokers.refusals.unwritten(error, record.topic)
             result = self._failed(error) if error is not None else Written(message.partition() or 0, _offset(message))
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(settle, result)

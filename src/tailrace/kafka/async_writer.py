@@ -58,7 +58,7 @@ class AsyncWriter:
                 self._checking = None
 
     async def _check(self) -> None:
-        if self._topic not in await self._delivery.topics():
+        if not await self._delivery.sees(self._topic):
             raise TopicError(f"Kafka at {self._brokers} has no topic {self._topic}; the pipeline creates it")
 
     def _unreachable(self, why: str) -> Unreachable:

@@ -42,6 +42,8 @@ _LOOK = 2.0
 # How long to wait for an answer at a time, before looking whether there will be none.
 _STEP = 0.2
 _NOTHING: Own = {}
+# How often to see whether this process may connect, and how long to wait for the answer, in seconds.
+_WATCH, _WATCHED = 30.0, 5.0
 
 
 class Brokers:
@@ -110,6 +112,8 @@ class Brokers:
 
     def problems(self) -> list[str]:
         """Why this process may not do with Kafka what it must; empty if it may. For health, at any time."""
+        # A process that asks Kafka for nothing now must know of a file that it can't use, too.
+        _ = self.revision
         unread = [self.unread] if self.unread is not None else []
         return [f"Kafka at {self.servers}: {why}" for why in (*self.refusals.current, *unread)]
 
@@ -126,6 +130,13 @@ class Brokers:
     def admin(self) -> AdminClient:
         """The one client of this process that asks about topics and groups."""
         return self._admin.get()
+
+    def watch(self) -> None:
+        """From now on, see now and then whether this process may connect, so that `problems` knows it.
+
+        For a process that may ask Kafka for nothing for hours, and must not learn from a client's request.
+        """
+        threading.Thread(target=self._watch, name="kafka watch", daemon=True).start()
 
     def why(self, error: KafkaError | str) -> str:
         """Why something failed: what Kafka refuses this process now, or else what the client says of it."""
@@ -164,6 +175,16 @@ class Brokers:
             if self.refusals.connection is not None or time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
+    def _watch(self) -> None:
+        while True:
+            if self.refusals.connection is None:
+                with suppress(KafkaException):
+                    self.answer(self.admin().describe_cluster(request_timeout=_WATCHED), _WATCHED + 1)
+            until = time.monotonic() + _WATCH
+            while time.monotonic() < until:
+                # This client tells errors of its connections when it is asked alone.
+                self.admin().poll(1.0)
+
     def _told(self, client: str, what: str, fixed: Own, usual: Own) -> dict[str, Any]:
         return {
             **REFRESH,
@@ -177,8 +198,9 @@ class Brokers:
 
     def _look(self) -> None:
         self._look_at = time.monotonic() + _LOOK
+        # Before they are read: a file that changes meanwhile, or of which half was written, is read again.
         found = fingerprints(self.config.files)
-        if found == self._seen or self._read is None:
+        if self._read is None or (found == self._seen and self.unread is None):
             return
         try:
             config = self._read()
@@ -187,7 +209,8 @@ class Brokers:
                 log.error("Kafka: the changed configuration is not used: %s", error)
             self.unread = str(error)
             return
-        # A file may have changed once more while it was read.
+        if self.unread is not None:
+            log.info("Kafka: the changed configuration can be used now")
         self._seen, self.unread = found, None
         if config == self.config:
             return

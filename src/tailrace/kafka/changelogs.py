@@ -69,7 +69,7 @@ class Changelogs:
         topic, number, run = "", -1, messages
         for message in messages:
             if (error := message.error()) is not None:
-                self.brokers.refusals.heard(message.topic() or "", error)
+                self.brokers.refusals.unread(error, message.topic() or "", self._group)
                 continue
             # Records of one partition come in runs.
             if message.partition() != number or message.topic() != topic:

@@ -77,6 +77,7 @@ class Delivery:
             return
         self._error = "its queue is full"
 
-    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._error = error
+            self._brokers.refusals.unwritten(error, message.topic() or "")

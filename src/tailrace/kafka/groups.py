@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tailrace.errors import Unreachable
 from tailrace.kafka.brokers import Brokers, Renewed
+from tailrace.kafka.topics import Topics
+
+# What a consumer says of a topic that is not there, and of one that it may not know of.
+_UNKNOWN = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 
 # Topic → partition → offset.
 Offsets = Mapping[str, Mapping[int, int]]
@@ -35,7 +39,8 @@ class Group:
         try:
             self._consumer.get().commit(offsets=found, asynchronous=False)
         except KafkaException as error:
-            raise self._unreachable(error) from None
+            self._brokers.refusals.unread(error.args[0], "", self.name)
+            raise self._unreachable(error, "Read") from None
 
     def committed(self, partitions: Mapping[str, int]) -> dict[str, dict[int, int]]:
         """The committed offsets of topics with these numbers of partitions. Leaves out partitions without one."""
@@ -67,7 +72,7 @@ class Group:
         found: dict[str, dict[int, int]] = {topic: {} for topic in partitions}
         for position in answered:
             if position.error is not None:
-                raise self._unreachable(KafkaException(position.error))
+                raise self._unreachable(KafkaException(position.error), topic=position.topic)
             if position.offset >= 0:
                 found[position.topic][position.partition] = position.offset
         return found
@@ -95,7 +100,7 @@ class Group:
                 try:
                     self._consumer.get().list_topics(topic, timeout=self._timeout)
                 except KafkaException as error:
-                    raise self._unreachable(error) from None
+                    raise self._unreachable(error, topic=topic) from None
                 self._asked[topic] = count
 
     def _bounds(self, topic: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -106,11 +111,15 @@ class Group:
                     TopicPartition(topic, number), timeout=self._timeout
                 )
             except KafkaException as error:
-                raise self._unreachable(error) from None
+                if error.args[0].code() in _UNKNOWN:
+                    Topics(self._brokers, timeout=self._timeout).describe([topic])
+                raise self._unreachable(error, topic=topic) from None
             if bounds is None:
                 raise Unreachable(f"Kafka at {self._brokers} did not say where {topic}[{number}] ends")
             found[number] = bounds
         return found
 
-    def _unreachable(self, error: KafkaException) -> Unreachable:
-        return self._brokers.unreachable(error, f", group {self.name}")
+    def _unreachable(self, error: KafkaException, right: str = "Describe", *, topic: str = "") -> Unreachable:
+        """The error if a question was not answered: about a topic, or else about the group."""
+        about = f", topic {topic}" if topic else f", group {self.name}"
+        return self._brokers.unreachable(error, about, f"allow {right} on it")

@@ -12,6 +12,8 @@ from tailrace.errors import Unreachable
 from tailrace.kafka.brokers import Brokers, Renewed
 
 _TIMEOUT = 15.0
+# After how long without any answer to see whether the topic may be read, and how often then, in seconds.
+_FIRST_DOUBT, _DOUBT = 2.0, 10.0
 
 
 class OnePartitionReader:
@@ -31,6 +33,8 @@ class OnePartitionReader:
         self._usable = usable
         self._at_end = False
         self._next = OFFSET_BEGINNING
+        self._answered = False
+        self._doubt_at = 0.0
         self._consumer = Renewed(brokers, self._opened, Consumer.close)
         self._consumer.get()
 
@@ -56,13 +60,17 @@ class OnePartitionReader:
         consumer = self._consumer.get()
         first = consumer.poll(timeout)
         if first is None:
+            if not self._answered and time.monotonic() >= self._doubt_at:
+                self._doubt_at = time.monotonic() + _DOUBT
+                self._brokers.refusals.doubt(self._topic)
             return []
+        self._answered = True
         found = []
         for message in [first, *consumer.consume(most, 0)]:
             error, key = message.error(), message.key()
             if error is not None:
                 self._at_end |= error.code() == KafkaError._PARTITION_EOF
-                self._brokers.refusals.heard(self._topic, error)
+                self._brokers.refusals.unread(error, self._topic)
                 continue
             self._next = (message.offset() or 0) + 1
             if key is not None:
@@ -77,6 +85,8 @@ class OnePartitionReader:
         fixed = {"group.id": self._topic, "enable.auto.commit": False, "enable.partition.eof": True}
         consumer = self._brokers.consumer(self._what, fixed)
         consumer.assign([TopicPartition(self._topic, 0, self._next)])
+        # Of a topic that it may not know of, a client says nothing; of any other, at least where it ends.
+        self._answered, self._doubt_at = False, time.monotonic() + _FIRST_DOUBT
         return consumer
 
 
@@ -121,6 +131,7 @@ class OnePartitionWriter:
             self._refused.pop(key, None)
         else:
             self._refused[key] = error
+            self._brokers.refusals.unwritten(error, self._topic)
 
 
 def _flushed(producer: Producer) -> None:

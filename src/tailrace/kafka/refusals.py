@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
@@ -31,7 +31,14 @@ _CREDENTIALS = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILE
 # What a client says of a connection that does not come about, for whatever reason.
 _CONNECTION = (KafkaError._SSL, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
 
+# What a client says of a login that was cut off: nobody has refused it.
+_CUT = "Broker transport failure"
+
+# What is refused if this process may not connect at all.
+_CONNECT = "to connect"
+
 Asked = Callable[[AdminClient], bool]
+Rights = Collection[AclOperation]
 
 
 class Refusals:
@@ -64,16 +71,19 @@ class Refusals:
     def connection(self) -> str | None:
         """Why this process may not connect at all; None if it may."""
         with self._lock:
-            return self._refused[""][0] if "" in self._refused else None
+            return self._refused[_CONNECT][0] if _CONNECT in self._refused else None
 
     def listener(self, what: str) -> Callable[[KafkaError], None]:
-        """A callback for a client's errors. It logs each error code, then not again for a while."""
+        """A callback for a client's errors. It logs each error code, then not again for a while.
+
+        While this process may not connect, nothing is logged: that was told once, for all clients.
+        """
         told: dict[int, float] = {}
 
         def tell(error: KafkaError) -> None:
             self.note(error)
             now, code = time.monotonic(), int(error.code())
-            if code not in told or now - told[code] >= _EVERY:
+            if self.connection is None and (code not in told or now - told[code] >= _EVERY):
                 told[code] = now
                 log.warning("%s: Kafka: %s; the client goes on trying", what, self.said(error))
 
@@ -81,9 +91,10 @@ class Refusals:
 
     def note(self, error: KafkaError) -> None:
         """Keep an error if it says that this process may not connect, and look into it if it may mean that."""
-        if error.code() in _CREDENTIALS:
-            self._refuse("", self.said(error), _connects)
-        elif error.code() in _CONNECTION:
+        cut = _CUT in error.str()
+        if error.code() in _CREDENTIALS and not cut:
+            self._refuse(_CONNECT, self.said(error), _connects)
+        elif error.code() in _CONNECTION or cut:
             with self._lock:
                 self._suspected = True
             self._ask()
@@ -98,12 +109,26 @@ class Refusals:
             return refused
         return error if isinstance(error, str) else self.said(error)
 
-    def heard(self, topic: str, error: KafkaError) -> None:
-        """Keep an error that came in the place of a record of a topic."""
+    def unread(self, error: KafkaError, topic: str, group: str = "") -> None:
+        """Keep an error that came in the place of a record of a topic, or of a place in a consumer group."""
         self.note(error)
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            why = f"topic {topic}: {self.said(error)}: allow Read on it"
-            self._refuse(topic, why, lambda admin: _may_read(admin, topic))
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topic:
+            self._lacks(error, f"topic {topic}", "Read", lambda admin: _rights_on(admin, topic))
+        elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and group:
+            self._lacks(error, f"consumer group {group}", "Read", lambda admin: _rights_in(admin, group))
+
+    def doubt(self, topic: str) -> None:
+        """See whether this process may know of a topic from which nothing comes: a client says nothing of that.
+
+        Any other answer, also that there is no such topic, means nothing here.
+        """
+        threading.Thread(target=self._look_for, args=(topic,), name="kafka doubt", daemon=True).start()
+
+    def unwritten(self, error: KafkaError, topic: str) -> None:
+        """Keep an error because of which a record was not written to a topic."""
+        self.note(error)
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topic:
+            self._lacks(error, f"topic {topic}", "Write", lambda admin: _rights_on(admin, topic))
 
     def said(self, error: KafkaError) -> str:
         """What an error means."""
@@ -119,9 +144,23 @@ class Refusals:
                 self._checked = (time.monotonic() + _CHECKED, config, found)
             return found
 
+    def _look_for(self, topic: str) -> None:
+        try:
+            _rights_on(self._admin(), topic)
+        except (KafkaException, TimeoutError) as error:
+            if error.args and isinstance(error.args[0], KafkaError):
+                self.unread(error.args[0], topic)
+
+    def _lacks(self, error: KafkaError, what: str, right: str, rights: Callable[[AdminClient], Rights]) -> None:
+        why = f"{what}: {self.said(error)}: allow {right} on it"
+        self._refuse(f"{right} on {what}", why, lambda admin: AclOperation[right.upper()] in rights(admin))
+
     def _refuse(self, what: str, why: str, asked: Asked) -> None:
         with self._lock:
+            before = self._refused.get(what)
             self._refused[what] = (why, asked)
+        if before is None or before[0] != why:
+            log.error("Kafka: %s", why)
         self._ask()
 
     def _ask(self) -> None:
@@ -136,8 +175,7 @@ class Refusals:
         pause = _FIRST
         while True:
             if self._suspected and (problem := self._listener_problem()) is not None:
-                with self._lock:
-                    self._refused[""] = (problem, _connects)
+                self._refuse(_CONNECT, problem, _connects)
             with self._lock:
                 self._suspected = False
                 open_ = {what: asked for what, (_, asked) in self._refused.items()}
@@ -151,17 +189,23 @@ class Refusals:
             with self._lock:
                 for what in ended:
                     del self._refused[what]
+            if _CONNECT in ended:
+                # What was found before does not hold any more.
+                with self._checking:
+                    self._checked = (0.0, None, None)
             if ended:
-                log.info("Kafka: no longer refused: %s", ", ".join(what or "to connect" for what in ended))
+                log.info("Kafka: no longer refused: %s", ", ".join(ended))
 
 
 def _holds(admin: AdminClient, asked: Asked) -> bool:
     try:
         return asked(admin)
+    except TimeoutError:
+        return False
     except KafkaException as error:
         # Its callback has said why, if it was refused.
         admin.poll(0)
-        return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
 
 def _connects(admin: AdminClient) -> bool:
@@ -169,9 +213,15 @@ def _connects(admin: AdminClient) -> bool:
     return True
 
 
-def _may_read(admin: AdminClient, topic: str) -> bool:
+def _rights_on(admin: AdminClient, topic: str) -> Rights:
     (pending,) = admin.describe_topics(
         TopicCollection([topic]), include_authorized_operations=True, request_timeout=_TIMEOUT
     ).values()
-    allowed = pending.result(timeout=_TIMEOUT + 1).authorized_operations or []
-    return AclOperation.READ in allowed
+    return pending.result(timeout=_TIMEOUT + 1).authorized_operations or ()
+
+
+def _rights_in(admin: AdminClient, group: str) -> Rights:
+    (pending,) = admin.describe_consumer_groups(
+        [group], include_authorized_operations=True, request_timeout=_TIMEOUT
+    ).values()
+    return pending.result(timeout=_TIMEOUT + 1).authorized_operations or ()

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tailrace.contracts.catalog import ViewProgress
-from tailrace.errors import TailraceError, Unreachable
+from tailrace.errors import TailraceError, TopicError, Unreachable
 from tailrace.kafka.brokers import Brokers
 from tailrace.kafka.groups import Group
 from tailrace.pipeline.lifecycle.backlog import MANY, Bounds, lost, reached, waiting
@@ -158,7 +158,7 @@ class Query:
             elif advanced and self._fallen_behind() and self.progress.mode == LIVE:
                 log.warning("%s: has fallen behind, and catches up in micro-batches", self.task.subject)
                 self._pause()
-        except (PySparkException, Unreachable) as error:
+        except (PySparkException, Unreachable, TopicError) as error:
             self._fail(str(error))
         except TailraceError:
             raise

@@ -49,6 +49,8 @@ SETTINGS = {
     "spark.sql.streaming.realTimeMode.minBatchDuration": "100ms",
     # A consumer per partition of every query stays open; an app of many views would open and close them in turn.
     "spark.kafka.consumer.cache.capacity": "1024",
+    # A producer whose password or certificate has been replaced goes on trying until it is dropped.
+    "spark.kafka.producer.cache.timeout": "1m",
     # A bad value in one record gives null instead of an error that ends the query. So does an overflow of whole
     # numbers, which would be a wrong number otherwise: see the part `overflow`.
     "spark.sql.ansi.enabled": "false",

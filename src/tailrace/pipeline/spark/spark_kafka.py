@@ -20,6 +20,8 @@ _PROVIDED = {
     "config.providers": _PROVIDER,
     f"config.providers.{_PROVIDER}.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
 }
+# Like librdkafka: Java's own longest pause is a second, in which every client of a broker that refuses would come back.
+_SELDOM = {"kafka.reconnect.backoff.max.ms": "10000"}
 # How many files with secrets there are at most.
 _KEPT = 2
 
@@ -50,7 +52,8 @@ class SparkKafka:
         if kept:
             file = self._file(revision, kept)
             open_ |= _PROVIDED | {name: f"${{{_PROVIDER}:{file}:{name}}}" for name in kept}
-        return {"kafka.bootstrap.servers": self.brokers.servers} | {f"kafka.{k}": v for k, v in open_.items()}
+        usual = {"kafka.bootstrap.servers": self.brokers.servers, **_SELDOM}
+        return usual | {f"kafka.{name}": value for name, value in open_.items()}
 
     def _file(self, revision: int, kept: dict[str, str]) -> Path:
         """The file with secrets; another one after they have changed, so that no client is taken for a newer one."""
