@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from tailrace.kafka.config.entries import ALIASES, ASSIGNOR, ASSIGNORS, CLIENTS, FIXED, PASSED, Passed
 
 _HEAD = """\
 # Connecting to Kafka
 
-`--kafka-config FILE` (`TAILRACE_KAFKA_CONFIG`) says how to connect to Kafka. Every process and every command that asks
-Kafka takes it. It is the file that Kafka's own tools take with `--command-config`: lines of `name=value` in the names
-of Java's clients. The names of librdkafka work, too. One file serves the Python clients, and Spark's source and sink.
+`--kafka-config FILE` (`TAILRACE_KAFKA_CONFIG`) says how to connect to Kafka. Every process and every command
+that asks Kafka takes it. It is the file that Kafka's own tools take with `--command-config`: lines of
+`name=value` in the names of Java's clients. The names of librdkafka work, too. One file serves the Python
+clients, and Spark's source and sink.
 
 A broker with TLS and passwords:
 
@@ -47,8 +50,9 @@ sasl.oauthbearer.client.id=movies-pipeline
 sasl.oauthbearer.scope=kafka
 ```
 
-A line that is unknown, or that contradicts another one, is an error that names file and line, before anything starts.
-So is a certificate that has expired, a key that belongs to another certificate, and a missing password.
+A line that is unknown, or that contradicts another one, is an error that names file and line, before anything
+starts. So is a certificate that has expired, a key that belongs to another certificate, and a missing
+password.
 
 ## Security
 
@@ -67,18 +71,51 @@ So is a certificate that has expired, a key that belongs to another certificate,
 | `sasl.oauthbearer.token.endpoint.url` | the same | where the identity provider gives tokens |
 | `ssl.truststore.…` in `sasl.jaas.config` | `https.ca.location`, `https.ca.pem` | certificates to trust there |
 
-Java's own stores (JKS) and Kerberos are not supported. Convert a store with `keytool -importkeystore -srckeystore FILE
--destkeystore FILE.p12 -deststoretype PKCS12`.
+Java's own stores (JKS) and Kerberos are not supported. Convert a store with `keytool -importkeystore
+-srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12`.
 
 ## If a password or a certificate changes
 
-Every two seconds, processes look whether the file, or one that it names, has changed. They read it anew and open their
-connections with what it says then. A materializer leaves its consumer group and comes back; the pipeline starts its
-queries again from their checkpoints, one after the other. Nothing is lost, and rows stand still for some seconds. If
-the new content can't be used, processes go on with the old one and say so in log and health.
+Every two seconds, processes look whether the file, or one that it names, has changed. They read it anew and
+open their connections with what it says then. A materializer leaves its consumer group and comes back; the
+pipeline stops its queries and starts them again from their checkpoints. Rows stand still for some seconds.
+Nothing is lost: what a query had begun is repeated with the same versions.
 
-If Kafka refuses a process while it runs, it goes on trying, at most once in ten seconds, and `/health/ready` says which
-file, user or right is wrong. It goes on by itself when that is corrected.
+Files may be replaced one after the other. A new certificate beside the old key, or half a file, can't be
+used: processes go on with what they have, say so in log and health, and look again. Rename a finished file
+over the old one, and nobody ever sees half of it.
+
+The order does not matter for what is lost, which is nothing, but for how long rows stand still:
+
+- A password: change it on disk and at the brokers within seconds of each other. Connections that are open
+  stay open.
+- The brokers' authority: first let clients trust both, old and new, in one file. Then change the brokers'
+  certificates. Then take the old one out of the file.
+- A client's certificate: first let the brokers trust both authorities. Then replace the client's files.
+
+The variables `TAILRACE_KAFKA_SASL_PASSWORD` and `TAILRACE_KAFKA_KEY_PASSWORD` can't change while a process
+runs; their `…_FILE` can. `bootstrap.servers` needs a restart, and processes log that.
+
+## If Kafka refuses a process
+
+Each error names what to correct: the file, the user, or the right.
+
+| refused | what it says |
+| --- | --- |
+| a wrong password | user, mechanism and file |
+| a broker whose certificate nobody signed that the client trusts | the file of those that it trusts |
+| a broker whose certificate has expired, or is for another host | the broker's address, and what to do there |
+| the client's own certificate | its file |
+| TLS, or a password, where the listener wants something else | the `security.protocol` that it wants |
+| a missing right | the topic or the consumer group, the user, and the operation to allow |
+
+When it starts, the pipeline and every command end with such an error. A materializer and a gateway wait.
+While it runs, no process ends. Connections are tried again after pauses that grow to ten seconds, and queries
+of the pipeline after pauses that grow to a minute, or at once if a file has changed. The log tells a refusal
+once, and its end. Meanwhile `/health/ready` of pipeline and materializer is 503 with the reason. A gateway
+goes on serving rows, and stays ready; the reason is under `kafka` in its `/health/ready`.
+
+When it is corrected, everything goes on by itself.
 
 ## Other entries
 
@@ -92,15 +129,24 @@ def page() -> str:
     lines += [f"| {_name(one.java)} | {_name(one.librdkafka, one.java)} | {_clients(one)} |" for one in PASSED]
     lines += [
         "",
-        f"`{ASSIGNOR}` takes {', '.join(f'`{name}`' for name in ASSIGNORS.values())}, or Java's classes. It is that of",
-        "the materializers' group, which is `cooperative-sticky` by default.",
+        _wrapped(
+            f"`{ASSIGNOR}` takes {', '.join(f'`{name}`' for name in ASSIGNORS.values())}, or Java's classes. It is "
+            "that of the materializers' group, which is `cooperative-sticky` by default."
+        ),
         "",
-        "With `acks=0` or `acks=1`, Kafka may lose what it has acknowledged when a broker fails. Rows may be lost then.",
+        _wrapped(
+            "With `acks=0` or `acks=1`, Kafka may lose what it has acknowledged when a broker fails. Rows may be lost "
+            "then."
+        ),
         "",
-        "A producer gives up a record after five seconds, whatever `delivery.timeout.ms` says, if a client or a",
-        "materializer waits for it, and never if it is an event of a feed.",
+        _wrapped(
+            "A producer gives up a record after five seconds, whatever `delivery.timeout.ms` says, if a client or a "
+            "materializer waits for it, and never if it is an event of a feed."
+        ),
         "",
-        "Also understood: " + ", ".join(f"`{alias}` (`{name}`)" for alias, name in sorted(ALIASES.items())) + ".",
+        _wrapped(
+            "Also understood: " + ", ".join(f"`{alias}` (`{name}`)" for alias, name in sorted(ALIASES.items())) + "."
+        ),
         "",
         "## Entries that are refused",
         "",
@@ -109,6 +155,10 @@ def page() -> str:
     ]
     lines += [f"| `{name}` | {why} |" for name, why in sorted(FIXED.items())]
     return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 110, break_long_words=False, break_on_hyphens=False)
 
 
 def _name(name: str, same: str = "") -> str:
