@@ -110,7 +110,7 @@ def secured(_services: Services, tmp_path_factory: pytest.TempPathFactory) -> It
     """A broker with a listener for every way to connect; use topics named with `fresh`, and leave it running."""
     secured = Secured(tmp_path_factory.mktemp("secured"), _services)
     yield secured
-    secured.provider.stop()
+    secured.stop()
 
 
 @pytest.fixture

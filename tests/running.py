@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -50,6 +51,9 @@ class Tailrace:
         self.app, self.topic, self.view = f"movies-{fresh}", f"ratings-{fresh}", f"rating-averages-{fresh}"
         self.broker = broker
         self.redis = redis
+        # How the processes that are started next connect to Kafka, unless it is the broker's own port.
+        self.kafka_config: Path | None = None
+        self.environment: dict[str, str] = {}
         self.parts: dict[str, Part] = {}
         self.directory = directory
         self._health: dict[str, str] = {}
@@ -61,6 +65,13 @@ class Tailrace:
     def connect_producer(self) -> None:
         """Write with a new producer, which knows how many partitions topics have now."""
         self._producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 1})
+
+    @property
+    def kafka_flags(self) -> tuple[str, str]:
+        """The flag by which processes and commands find Kafka."""
+        if self.kafka_config is not None:
+            return "--kafka-config", str(self.kafka_config)
+        return "--kafka", self.broker.address
 
     @property
     def url(self) -> str:
@@ -82,8 +93,7 @@ class Tailrace:
     def start_pipeline(self, *flags: str) -> None:
         """Start the pipeline; offsets are saved every five seconds unless the flags say otherwise."""
         own = (
-            "--kafka",
-            self.broker.address,
+            *self.kafka_flags,
             "--checkpoints",
             "checkpoints",
             "--create-topics",
@@ -93,15 +103,24 @@ class Tailrace:
         )
         self._start("pipeline", "movies:app", *own, "--batch-interval", "5s", *flags)
 
-    def start_materializer(self) -> None:
-        self._start("materializer", self.app, "--kafka", self.broker.address, "--redis", self.redis.url)
+    def start_materializer(self, *flags: str) -> None:
+        self._start("materializer", self.app, *self.kafka_flags, "--redis", self.redis.url, *flags)
 
     def start_gateway(self, *flags: str) -> None:
         """Start the gateway, at the same port each time."""
         command = [sys.executable, "-m", "tailrace", "gateway", self.app, "--redis", self.redis.url]
-        command += ["--kafka", self.broker.address]
+        command += self.kafka_flags
         self._health["gateway"] = f"{self.url}/health/ready"
         self._begin("gateway", [*command, "--port", str(self._gateway_port), *flags])
+
+    def health(self, name: str) -> dict[str, Any]:
+        """What a process says of itself."""
+        found: dict[str, Any] = httpx.get(self._health[name], timeout=30).json()
+        return found
+
+    def answers(self, name: str) -> bool:
+        """Whether a process says anything of itself."""
+        return http_answers(self._health[name].replace("/ready", "/live"))
 
     def wait_ready(self, name: str, timeout: float = PATIENCE) -> None:
         """Wait until a process says that it is ready; fails with the end of its log if it dies."""
@@ -165,4 +184,6 @@ class Tailrace:
         self._begin(name, [sys.executable, "-m", "tailrace", name, argument, *health, *flags])
 
     def _begin(self, name: str, command: list[str]) -> None:
-        self.parts[name] = Part(name, command, self.directory / f"{name}.log", cwd=self.directory)
+        environment = {**os.environ, **self.environment}
+        log = self.directory / f"{name}.log"
+        self.parts[name] = Part(name, command, log, environment=environment, cwd=self.directory)

@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
 )
 
 from identity_provider import AUDIENCE, IdentityProvider
+from relay import Relay
 from services import Services
 from tailrace.dev.broker import JAVA_OPTIONS
 from tailrace.dev.certificates import Authority, write_secret
@@ -46,7 +47,7 @@ LISTENERS = {
     # These are wrong in one thing each.
     "EXPIRED": "SSL",
     "ELSEWHERE": "SSL",
-    # Its certificate may be changed.
+    # Clients reach it by a relay, and show a certificate. Its own, and whose it trusts, may be changed.
     "CHANGING": "SASL_SSL",
 }
 # Every way to connect: listener and mechanism.
@@ -77,13 +78,15 @@ class Secured:
         self._files = count()
         self.provider = IdentityProvider(directory / "provider", self.authority.issue("provider"), {USER: PASSWORD})
         self.ports = {name: free_port() for name in LISTENERS}
+        self.relay = Relay(self.ports["CHANGING"])
         port, controller = free_port(), free_port()
         own = f"PLAINTEXT://{LOOPBACK}:{port}"
         further = [f"{name}://{LOOPBACK}:{number}" for name, number in self.ports.items()]
+        advertised = [f"{name}://{self.address(name)}" for name in self.ports]
         protocols = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT", **LISTENERS}
         properties = {
             "listeners": ",".join([own, f"CONTROLLER://{LOOPBACK}:{controller}", *further]),
-            "advertised.listeners": ",".join([own, *further]),
+            "advertised.listeners": ",".join([own, *advertised]),
             "listener.security.protocol.map": ",".join(f"{name}:{one}" for name, one in protocols.items()),
             "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -101,7 +104,9 @@ class Secured:
 
     def address(self, listener: str) -> str:
         """The bootstrap address of a listener."""
-        return self.broker.address if listener == "PLAINTEXT" else f"{LOOPBACK}:{self.ports[listener]}"
+        if listener == "PLAINTEXT":
+            return self.broker.address
+        return f"{LOOPBACK}:{self.relay.port if listener == 'CHANGING' else self.ports[listener]}"
 
     def file(self, listener: str, mechanism: str = "", *, java: bool = True, **entries: str | None) -> Path:
         """A file for `--kafka-config`, in Java's names or librdkafka's.
@@ -154,15 +159,24 @@ class Secured:
             for removed in self.admin.delete_acls([these]).values():
                 removed.result(30)
 
-    def change_certificate(self, authority: Authority) -> None:
-        """Have the listener CHANGING show a certificate of another authority."""
-        file = self.directory / f"changing-{next(self._files)}.pem"
-        authority.issue("broker").write(file)
-        name = "listener.name.changing.ssl.keystore.location"
-        entry = ConfigEntry(name, str(file), incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    def change_authority(self, authority: Authority) -> None:
+        """Have the listener CHANGING show a certificate of another authority, and trust that one alone."""
+        number = next(self._files)
+        own, trusted = (self.directory / f"changing-{what}-{number}.pem" for what in ("broker", "ca"))
+        authority.issue("broker").write(own)
+        trusted.write_text(authority.certificate)
+        entries = [
+            ConfigEntry(f"listener.name.changing.ssl.{name}", str(file), incremental_operation=AlterConfigOpType.SET)
+            for name, file in (("keystore.location", own), ("truststore.location", trusted))
+        ]
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=entries)
         for pending in self.admin.incremental_alter_configs([resource]).values():
             pending.result(30)
+
+    def stop(self) -> None:
+        """Stop what stands beside the broker."""
+        self.relay.stop()
+        self.provider.stop()
 
     def _identities(self) -> dict[str, str]:
         ended = datetime.now(UTC) - timedelta(days=1)
@@ -171,7 +185,7 @@ class Secured:
             "ELSEWHERE": self.authority.issue("broker", ["kafka.example.com"]),
         }
         usual = self.authority.issue("broker")
-        found = {"listener.name.mutual.ssl.client.auth": "required"}
+        found = {f"listener.name.{name}.ssl.client.auth": "required" for name in ("mutual", "changing")}
         for name in (one for one, protocol in LISTENERS.items() if protocol.endswith("SSL")):
             file = self.directory / f"{name.lower()}.pem"
             issued.get(name, usual).write(file)
@@ -211,7 +225,7 @@ class Secured:
                 if java
                 else {"ssl.ca.location": str(self.ca)}
             )
-        if listener == "MUTUAL":
+        if listener in ("MUTUAL", "CHANGING"):
             found |= self._shown(java=java)
         if mechanism:
             found["sasl.mechanism" if java else "sasl.mechanisms"] = mechanism

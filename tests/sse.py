@@ -65,7 +65,8 @@ class Follower:
         while not self._closing.is_set():
             link = HTTPConnection(address.netloc, timeout=60)
             try:
-                link.request("GET", address.path, headers={"Last-Event-ID": self._last_id} if self._last_id else {})
+                path = f"{address.path}?{address.query}" if address.query else address.path
+                link.request("GET", path, headers={"Last-Event-ID": self._last_id} if self._last_id else {})
                 self._socket = link.sock
                 response = link.getresponse()
                 if response.status == 200:

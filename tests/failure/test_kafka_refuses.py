@@ -1,0 +1,224 @@
+"""Kafka refuses every process while ratings flow; each says why, and goes on by itself when that is corrected.
+
+The processes reach the broker by a relay. To cut its connections is what makes them log in and look at certificates
+again. No rating is lost, and no process ends.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from confluent_kafka.admin import ResourceType
+
+from running import Tailrace, eventually
+from secured_kafka import PASSWORD, USER, Secured
+from tailrace.dev.certificates import Authority, write_secret
+from tailrace.dev.redis_server import RedisServer
+
+NAMES = ("pipeline", "materializer", "gateway")
+MECHANISM = "SCRAM-SHA-512"
+
+
+class Stack:
+    """The processes of an app, and the files that say how they connect."""
+
+    def __init__(self, directory: Path, secured: Secured, redis: RedisServer) -> None:
+        self.secured = secured
+        self.app = Tailrace(directory / "app", secured.broker, redis, f"refused-{secured.relay.port}")
+        self.authority = secured.ca
+        # The pipeline has its password in its file, the others in a file beside it.
+        self.ca, self.shown, self.password = (directory / name for name in ("ca.pem", "client.pem", "password"))
+        self.ca.write_text(secured.ca.read_text())
+        secured.authority.issue(USER).write(self.shown)
+        self.files = dict.fromkeys(NAMES, self._file(sasl_password=None))
+        self.files["pipeline"] = self._file()
+        write_secret(self.password, PASSWORD)
+        self._sent: Counter[int] = Counter()
+        self._wrong: list[BaseException] = []
+
+    def start(self) -> None:
+        self.app.kafka_config = self.files["pipeline"]
+        self.app.start_pipeline()
+        self.app.kafka_config = self.files["gateway"]
+        self.app.environment["TAILRACE_KAFKA_SASL_PASSWORD_FILE"] = str(self.password)
+        self.app.start_materializer()
+        self.app.start_gateway()
+        for name in NAMES:
+            self.app.wait_ready(name)
+
+    def set_password(self, password: str) -> None:
+        """Write a password into the files of all processes."""
+        write_secret(self.password, password)
+        self._file(sasl_password=password).replace(self.files["pipeline"])
+
+    def problems(self, name: str) -> list[str]:
+        """Why a process is not ready; of the gateway, what Kafka refuses it."""
+        return list(self.app.health(name)["kafka" if name == "gateway" else "reasons"])
+
+    def say(self, **expected: str) -> None:
+        """Wait until the processes say what is expected of each."""
+        for name, pattern in expected.items():
+            try:
+                eventually(lambda: any(re.search(pattern, one) for one in self.problems(name)), name, 90)  # noqa: B023
+            except AssertionError:
+                raise AssertionError(f"{name} should say {pattern!r}, and says {self.problems(name)}") from None
+
+    def well(self) -> None:
+        """Wait until no process says that anything is refused."""
+        for name in NAMES:
+            eventually(lambda: self.problems(name) == [], f"{name} is well again: {self.problems(name)}", 120)  # noqa: B023
+
+    def lines(self) -> dict[str, int]:
+        """How many lines each process has logged."""
+        return {name: len(self.app.parts[name].log.read_bytes().splitlines()) for name in NAMES}
+
+    @contextmanager
+    def flowing(self) -> Iterator[None]:
+        """Ratings without a pause, until the block ends; then every row has all of them."""
+        pids = {name: self.app.parts[name].pid for name in NAMES}
+        stop = threading.Event()
+
+        def flow() -> None:
+            try:
+                while not stop.wait(0.05):
+                    movie = self._sent.total() % 7
+                    self._sent[movie] += 1
+                    self.app.rate([(movie, 5)])
+            except BaseException as error:
+                self._wrong.append(error)
+
+        thread = threading.Thread(target=flow)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        assert not self._wrong, self._wrong
+        for movie, sent in self._sent.items():
+            eventually(lambda: (self.app.row(movie) or {}).get("ratings") == sent, f"{sent} ratings of {movie}")  # noqa: B023
+        for name in NAMES:
+            self.app.parts[name].check()
+            assert self.app.parts[name].pid == pids[name]
+
+    def _file(self, **entries: str | None) -> Path:
+        return self.secured.file(
+            "CHANGING",
+            MECHANISM,
+            java=False,
+            **{
+                "ssl_ca_location": str(self.ca),
+                "ssl_certificate_location": None,
+                "ssl_key_location": None,
+                "ssl_keystore_location": str(self.shown),
+                **entries,
+            },
+        )
+
+
+@pytest.fixture(scope="module")
+def stack(secured: Secured, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    stack = Stack(tmp_path_factory.mktemp("refused"), secured, redis_server)
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.app.stop()
+
+
+def test_a_password_changes_at_the_broker_before_it_changes_on_disk(stack: Stack) -> None:
+    new = "another one; ß"
+    before = stack.lines()
+    with stack.flowing():
+        stack.secured.set_password(USER, new)
+        stack.secured.relay.cut()
+        said = rf"refuse user '{USER}' \({MECHANISM}\): expected the password that they know.* in "
+        stack.say(**{name: said + re.escape(str(stack.files[name])) for name in NAMES})
+        stack.set_password(new)
+        stack.well()
+        # And back, in the better order: what is connected stays so, and the next connection has the right password.
+        stack.secured.set_password(USER, PASSWORD)
+        stack.set_password(PASSWORD)
+        stack.well()
+    told = {name: count - before[name] for name, count in stack.lines().items()}
+    print(f"lines logged: {told}")
+
+
+def test_an_authority_changes_and_with_it_the_certificates_of_broker_and_clients(stack: Stack) -> None:
+    new = Authority.new("Next year's authority")
+    with stack.flowing():
+        stack.secured.change_authority(new)
+        stack.secured.relay.cut()
+        untrusted = rf"is not trusted .* expected one signed by those in {re.escape(str(stack.ca))}"
+        stack.say(**dict.fromkeys(NAMES, untrusted))
+        # One file after the other, as people copy them: the first alone is not enough.
+        stack.ca.write_text(new.certificate)
+        refused = rf"refuses the client's certificate {re.escape(str(stack.shown))}"
+        stack.say(**dict.fromkeys(NAMES, refused))
+        new.issue(USER).write(stack.shown)
+        stack.well()
+
+
+@pytest.mark.parametrize(
+    ("listener", "said"),
+    [
+        ("EXPIRED", r"the certificate of \S+ has expired: renew it on the broker"),
+        ("ELSEWHERE", r"the certificate of \S+ is for another address: connect by a name that is in it"),
+    ],
+)
+def test_a_broker_comes_back_with_a_certificate_that_nobody_can_take(stack: Stack, listener: str, said: str) -> None:
+    stack.ca.write_text(stack.secured.ca.read_text() + stack.ca.read_text())
+    stack.well()
+    with stack.flowing():
+        stack.secured.relay.lead(stack.secured.ports[listener])
+        stack.say(**dict.fromkeys(NAMES, said))
+        stack.secured.relay.lead(stack.secured.ports["CHANGING"])
+        stack.well()
+
+
+def test_rights_on_topics_and_groups_are_taken_away_and_given_back(stack: Stack) -> None:
+    app, only = stack.app, stack.secured.only
+    with stack.flowing():
+        with ExitStack() as taken:
+            taken.enter_context(only("ada", ResourceType.TOPIC, app.topic))
+            stack.say(pipeline=rf"topic {app.topic}: .*refuse user '{USER}'.*allow Describe on it")
+        stack.well()
+        with ExitStack() as taken:
+            taken.enter_context(only("ada", ResourceType.TOPIC, app.view))
+            stack.say(materializer=rf"topic {app.view}: .*refuse user '{USER}'.*allow Read on it")
+            stack.say(pipeline=rf"topic '?{app.view}'?.*allow (Read|Describe|DescribeConfigs) on it")
+        stack.well()
+        group = f"tailrace.{app.app}.materializer"
+        with only("ada", ResourceType.GROUP, group):
+            stack.say(materializer=rf"consumer group {group}: .*refuse user '{USER}'.*allow Read on it")
+        stack.well()
+        group, commands = f"tailrace.{app.app}.{app.view}", f"tailrace.{app.app}.commands"
+        with only("ada", ResourceType.GROUP, group), only("ada", ResourceType.TOPIC, commands):
+            stack.say(pipeline=rf"consumer group {group}: .*refuse user '{USER}'.*allow Read on it")
+            stack.say(materializer=rf"topic {commands}: .*refuse user '{USER}'.*allow Read on it")
+            query = httpx.get(f"{app.url}/views/{app.view}/events?where=ratings%20%3E%201", timeout=30)
+            assert query.status_code == 503 and "Write" in query.text, query.text
+            stack.say(gateway=rf"topic {commands}: .*refuse user '{USER}'.*allow Write on it")
+        stack.well()
+
+
+def test_while_kafka_refuses_a_process_it_tries_seldom(stack: Stack) -> None:
+    with stack.flowing():
+        stack.secured.set_password(USER, "nobody knows it")
+        stack.secured.relay.cut()
+        stack.say(**dict.fromkeys(NAMES, "expected the password that they know"))
+        lines, tries, since = stack.lines(), stack.secured.relay.accepted, time.monotonic()
+        # Time has to pass here: it is what the promise is about.
+        time.sleep(20)
+        lines = {name: count - lines[name] for name, count in stack.lines().items()}
+        print(f"in {time.monotonic() - since:.0f} s: {lines} lines, {stack.secured.relay.accepted - tries} connections")
+        stack.secured.set_password(USER, PASSWORD)
+        stack.well()
