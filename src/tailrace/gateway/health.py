@@ -37,7 +37,7 @@ async def readiness(gateway: Gateway) -> dict[str, Any]:
     elif not known.loaded:
         reasons.append(f"Redis holds no catalog of app {gateway.app} yet")
     if not gateway.link.up:
-        reasons.append("the pub/sub link is down")
+        reasons.append("the pub/sub link is down" + (f": {gateway.link.problem}" if gateway.link.problem else ""))
     if gateway.connections.draining:
         reasons.append("the gateway shuts down")
     for (name, partition, _), found in zip(partitions, stored, strict=False):

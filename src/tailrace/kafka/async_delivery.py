@@ -7,15 +7,19 @@ written. A record that was not acknowledged in time may still have been written;
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
+from confluent_kafka.admin import AclOperation
 
-from tailrace.kafka.brokers import Brokers
+from tailrace.kafka.brokers import FATAL, Brokers
 from tailrace.kafka.delivery import ANY, Outgoing
+
+log = logging.getLogger(__name__)
 
 # A record that was not acknowledged after this many seconds is given up: its client has waited long enough.
 TIMEOUT = 5.0
@@ -74,7 +78,15 @@ class AsyncDelivery:
         if len(producer) + len(records) > _MOST:
             raise Full
         loop = asyncio.get_running_loop()
-        return await asyncio.gather(*(self._put(producer, record, loop) for record in records))
+        pending = [self._put(producer, record, loop) for record in records]
+        if not pending:
+            return []
+        # A client that has failed for good may forget to report on a record.
+        done, _ = await asyncio.wait(pending, timeout=2 * self._timeout)
+        return [
+            one.result() if one in done else await self._lost(record)
+            for one, record in zip(pending, records, strict=True)
+        ]
 
     async def sees(self, topic: str) -> bool:
         """Whether the brokers have a topic. Raises Unreachable, also if this process may not write to it."""
@@ -93,9 +105,16 @@ class AsyncDelivery:
 
     def _sees(self, topic: str) -> bool:
         asked = TopicCollection([topic])
-        (pending,) = self._brokers.admin().describe_topics(asked, request_timeout=self._timeout).values()
+        (pending,) = (
+            self._brokers.admin()
+            .describe_topics(asked, include_authorized_operations=True, request_timeout=self._timeout)
+            .values()
+        )
         try:
-            self._brokers.answer(pending, self._timeout + 1)
+            allowed = self._brokers.answer(pending, self._timeout + 1).authorized_operations
+            # Not all brokers say what is allowed.
+            if allowed and AclOperation.WRITE not in allowed:
+                raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return False
@@ -135,6 +154,11 @@ class AsyncDelivery:
             settle(self._failed(error.args[0]))
         return future
 
+    async def _lost(self, record: Outgoing) -> Unwritten:
+        refused = await asyncio.to_thread(self._brokers.refusals.unwritable, record.topic)
+        late = f"Kafka did not acknowledge it within {2 * self._timeout:.0f} s"
+        return Unwritten(self._brokers.why(refused or late), unsure=refused is None, retry=True)
+
     def _failed(self, error: KafkaError) -> Unwritten:
         if error.fatal():
             # This producer can't write any more: the next request gets a new one.
@@ -158,7 +182,12 @@ class AsyncDelivery:
     def _serve(self, producer: Producer) -> None:
         """Make the client call back, as long as the producer is in use or has something under way."""
         while not self._closing.is_set() and (self._producer is producer or len(producer)):
-            producer.poll(0.1)
+            try:
+                producer.poll(0.1)
+            except FATAL as error:
+                log.warning("%s: the producer has failed, and is replaced: %r", self._what, error)
+                if self._producer is producer:
+                    self.renew()
 
 
 def _offset(message: Message) -> int:

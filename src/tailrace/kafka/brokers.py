@@ -42,6 +42,9 @@ _LOOK = 2.0
 # How long to wait for an answer at a time, before looking whether there will be none.
 _STEP = 0.2
 _NOTHING: Own = {}
+# What serving a producer raises after a fatal error, such as that its user may write to no topic at all: then it can't
+# be idempotent. The client loses the error if it has to report on a record at the same time.
+FATAL = (KafkaException, AttributeError, SystemError)
 # How often to see whether this process may connect, and how long to wait for the answer, in seconds.
 _WATCH, _WATCHED = 30.0, 5.0
 
@@ -144,6 +147,11 @@ class Brokers:
             # This client tells errors of its connections when it is asked alone.
             admin.poll(0)
         return self.refusals.why(error)
+
+    def fatal(self, topic: str, error: Exception) -> str:
+        """Why a producer for a topic has raised one of `FATAL`."""
+        refused = self.refusals.unwritable(topic)
+        return f"topic {topic}: {self.why(refused)}: allow Write on it" if refused is not None else repr(error)
 
     def refused(self, text: str) -> str | None:
         """Why Kafka refuses what a program in Java tried, if it failed with this text because of that."""

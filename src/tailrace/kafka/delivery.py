@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tailrace.kafka.brokers import Brokers, Renewed
+from tailrace.kafka.brokers import FATAL, Brokers, Renewed
 from tailrace.kafka.topics import MOST
 
 _TIMEOUT = 5.0
@@ -34,6 +34,8 @@ class Delivery:
         self._brokers = brokers
         self._what = what
         self._error: KafkaError | str | None = None
+        # Where the last record was to be written.
+        self._topic = ""
         self._producer = Renewed(brokers, self._new_producer)
 
     def write(self, records: Iterable[Outgoing]) -> str | None:
@@ -41,8 +43,13 @@ class Delivery:
         self._error = None
         producer = self._producer.get()
         for record in records:
+            self._topic = record.topic
             self._put(producer, record)
-        left = producer.flush(_TIMEOUT)
+        try:
+            left = producer.flush(_TIMEOUT)
+        except FATAL as error:
+            self._producer.close()
+            return self._brokers.fatal(self._topic, error)
         failed = left > 0 or self._error is not None
         if not failed:
             return None

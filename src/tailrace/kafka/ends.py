@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tailrace.errors import Unreachable
 from tailrace.kafka.brokers import Brokers, Renewed
+from tailrace.kafka.topics import Topics
 
 _TIMEOUT = 5.0
 
@@ -31,6 +32,9 @@ class Ends:
             try:
                 found = self._consumer.get().get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT)
             except KafkaException as error:
+                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                    # A client says so, too, of a topic that it may not look up. Then this raises what is true.
+                    Topics(self._brokers, timeout=_TIMEOUT).describe([topic])
                 raise Unreachable(f"Kafka at {self._brokers}: {self._brokers.why(error.args[0])}") from None
         if found is None:
             raise Unreachable(f"Kafka at {self._brokers} did not say within {_TIMEOUT:.0f} s where {topic} ends")

@@ -7,6 +7,7 @@ import time
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tailrace.kafka.brokers import Brokers
+from tailrace.kafka.config.reasons import RIGHTS
 
 _TIMEOUT = 15.0
 # A build writes to all partitions and replays at most its open batch, so the latest is among the last records.
@@ -19,7 +20,7 @@ def highest_generation(brokers: Brokers, topic: str, partitions: int, group: str
     try:
         return max((_highest(consumer, TopicPartition(topic, number)) for number in range(partitions)), default=0)
     except KafkaException as error:
-        raise brokers.unreachable(error, f", topic {topic}") from None
+        raise brokers.unreachable(error, f", topic {topic}", "allow Read on it") from None
     finally:
         consumer.close()
 
@@ -32,8 +33,10 @@ def _highest(consumer: Consumer, partition: TopicPartition) -> int:
     consumer.assign([TopicPartition(partition.topic, partition.partition, max(first, end - _LAST))])
     while time.monotonic() < deadline:
         for message in consumer.consume(_LAST, 0.2):
-            if message.error() is None:
+            if (error := message.error()) is None:
                 highest = max(highest, _generation(message.headers() or []))
+            elif error.code() in RIGHTS:
+                raise KafkaException(error)
         # Compaction leaves gaps, also at the end; the position moves past them.
         at = consumer.position([partition])[0].offset
         if at >= end:

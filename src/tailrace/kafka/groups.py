@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tailrace.errors import Unreachable
 from tailrace.kafka.brokers import Brokers, Renewed
+from tailrace.kafka.config.reasons import RIGHTS
 from tailrace.kafka.topics import Topics
 
 # What a consumer says of a topic that is not there, and of one that it may not know of.
@@ -85,7 +86,11 @@ class Group:
             message = consumer.poll(self._timeout)
         finally:
             consumer.unassign()
-        if message is None or message.error() is not None:
+        if message is None:
+            return None
+        if (error := message.error()) is not None:
+            if error.code() in RIGHTS:
+                raise self._unreachable(KafkaException(error), "Read", topic=topic)
             return None
         return max(0.0, now - message.timestamp()[1] / 1000)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import overload
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tailrace.errors import Unreachable
-from tailrace.kafka.brokers import Brokers, Renewed
+from tailrace.kafka.brokers import FATAL, Brokers, Renewed
 
 _TIMEOUT = 15.0
 # After how long without any answer to see whether the topic may be read, and how often then, in seconds.
@@ -48,6 +49,8 @@ class OnePartitionReader:
                     records.pop(key, None)
                 elif key not in records or self._usable is None or self._usable(key, value):
                     records[key] = value
+            if (refused := self._brokers.refusals.of_reading(self._topic)) is not None:
+                raise Unreachable(f"Kafka at {self._brokers}: {refused}")
             if time.monotonic() > deadline:
                 raise Unreachable(
                     f"Kafka at {self._brokers} did not deliver the {self._what} topic: "
@@ -64,14 +67,15 @@ class OnePartitionReader:
                 self._doubt_at = time.monotonic() + _DOUBT
                 self._brokers.refusals.doubt(self._topic)
             return []
-        self._answered = True
         found = []
         for message in [first, *consumer.consume(most, 0)]:
             error, key = message.error(), message.key()
             if error is not None:
-                self._at_end |= error.code() == KafkaError._PARTITION_EOF
-                self._brokers.refusals.unread(error, self._topic)
+                if error.code() == KafkaError._PARTITION_EOF:
+                    self._at_end = self._answered = True
+                self._brokers.refusals.unread(error, self._topic, self._topic, joins=False)
                 continue
+            self._answered = True
             self._next = (message.offset() or 0) + 1
             if key is not None:
                 found.append((_bytes(key).decode(errors="replace"), _bytes(message.value())))
@@ -104,18 +108,29 @@ class OnePartitionWriter:
     def put(self, key: str, value: bytes | None) -> None:
         """Write a record; delivered in the background, in order."""
         producer = self._producer.get()
-        producer.produce(
-            self._topic,
-            key=key.encode(),
-            value=value,
-            partition=0,
-            on_delivery=lambda error, _: self._delivered(key, error),
-        )
-        producer.poll(0)
+        try:
+            producer.produce(
+                self._topic,
+                key=key.encode(),
+                value=value,
+                partition=0,
+                on_delivery=lambda error, _: self._delivered(key, error),
+            )
+        except KafkaException as error:
+            # It knows already that it may not.
+            self._delivered(key, error.args[0])
+        try:
+            producer.poll(0)
+        except FATAL as error:
+            raise self._failed(error) from None
 
     def flush(self, timeout: float = _TIMEOUT) -> None:
         """Wait until everything is written. Raises Unreachable if that takes too long, or if some of it was refused."""
-        if self._producer.get().flush(timeout) > 0:
+        try:
+            left = self._producer.get().flush(timeout)
+        except FATAL as failure:
+            raise self._failed(failure) from None
+        if left > 0:
             late = self._brokers.why(f"no answer within {timeout:.0f} s")
             raise Unreachable(f"Kafka at {self._brokers} did not take the {self._what}: {late}")
         refused, self._refused = self._refused, {}
@@ -125,6 +140,11 @@ class OnePartitionWriter:
                 f"Kafka at {self._brokers} did not take the record {key!r} of the {self._what} topic {self._topic}: "
                 f"{self._brokers.why(error)}. See whether the topic is there, and whether this user may write to it"
             )
+
+    def _failed(self, error: Exception) -> Unreachable:
+        self._producer.close()
+        why = self._brokers.fatal(self._topic, error)
+        return Unreachable(f"Kafka at {self._brokers} did not take the {self._what}: {why}")
 
     def _delivered(self, key: str, error: KafkaError | None) -> None:
         if error is None:
@@ -136,7 +156,8 @@ class OnePartitionWriter:
 
 def _flushed(producer: Producer) -> None:
     """Wait for what a producer has under way, before another takes its place."""
-    producer.flush(_TIMEOUT)
+    with suppress(*FATAL):
+        producer.flush(_TIMEOUT)
 
 
 @overload

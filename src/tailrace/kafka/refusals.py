@@ -73,6 +73,12 @@ class Refusals:
         with self._lock:
             return self._refused[_CONNECT][0] if _CONNECT in self._refused else None
 
+    def of_reading(self, topic: str) -> str | None:
+        """Why this process may not read a topic, if it has tried."""
+        with self._lock:
+            found = self._refused.get(f"Read on topic {topic}")
+        return found[0] if found is not None else None
+
     def listener(self, what: str) -> Callable[[KafkaError], None]:
         """A callback for a client's errors. It logs each error code, then not again for a while.
 
@@ -109,13 +115,17 @@ class Refusals:
             return refused
         return error if isinstance(error, str) else self.said(error)
 
-    def unread(self, error: KafkaError, topic: str, group: str = "") -> None:
-        """Keep an error that came in the place of a record of a topic, or of a place in a consumer group."""
+    def unread(self, error: KafkaError, topic: str, group: str = "", *, joins: bool = True) -> None:
+        """Keep an error that came in the place of a record of a topic, or of a place in a consumer group.
+
+        joins: whether a place is wanted. A client that wants none asks who coordinates its group all the same.
+        """
         self.note(error)
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topic:
             self._lacks(error, f"topic {topic}", "Read", lambda admin: _rights_on(admin, topic))
         elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and group:
-            self._lacks(error, f"consumer group {group}", "Read", lambda admin: _rights_in(admin, group))
+            right = "Read" if joins else "Describe"
+            self._lacks(error, f"consumer group {group}", right, lambda admin: _rights_in(admin, group))
 
     def doubt(self, topic: str) -> None:
         """See whether this process may know of a topic from which nothing comes: a client says nothing of that.
@@ -129,6 +139,23 @@ class Refusals:
         self.note(error)
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topic:
             self._lacks(error, f"topic {topic}", "Write", lambda admin: _rights_on(admin, topic))
+
+    def unwritable(self, topic: str) -> KafkaError | None:
+        """The error if this process may not write to a topic; None if it may, or if that is not known now."""
+        try:
+            allowed = _rights_on(self._admin(), topic)
+            # Not all brokers say what is allowed.
+            if not allowed or AclOperation.WRITE in allowed:
+                return None
+            error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        except TimeoutError:
+            return None
+        except KafkaException as found:
+            error = found.args[0]
+            if error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return None
+        self.unwritten(error, topic)
+        return error
 
     def said(self, error: KafkaError) -> str:
         """What an error means."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from confluent_kafka.admin import ConfigResource, NewTopic
 
 from tailrace.errors import TopicError, Unreachable
 from tailrace.kafka.brokers import Brokers
+from tailrace.kafka.config.reasons import ALLOW_DESCRIBE
+
+log = logging.getLogger(__name__)
 
 # The longest record of a changelog by default, and the least that a changelog must take: a key of any length.
 LONGEST = 8 * 1024 * 1024
@@ -87,7 +91,7 @@ class Topics:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
-                raise self._unreachable(error, name, "Describe") from None
+                raise self._unreachable(error, name, ALLOW_DESCRIBE) from None
             found[name] = TopicOnBroker(name, str(topic.topic_id), len(topic.partitions))
         return found
 
@@ -104,7 +108,7 @@ class Topics:
                 if code in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
                     raise self._unreachable(error) from None
                 if code in _REFUSED:
-                    raise self._unreachable(error, name, "Create") from None
+                    raise self._unreachable(error, name, "allow Create on it") from None
                 raise TopicError(
                     f"topic {name!r} could not be created on {self._brokers}: {error.args[0].str()}"
                 ) from None
@@ -169,15 +173,16 @@ class Topics:
                 config = self._brokers.answer(future, self._timeout + 5)
             except KafkaException as error:
                 if error.args[0].code() in _REFUSED:
+                    log.warning("topic %s: its settings may not be read: allow DescribeConfigs on it", resource.name)
                     continue
                 raise self._unreachable(error) from None
             found[resource.name] = {entry.name: entry.value or "" for entry in config.values()}
         return found
 
-    def _unreachable(self, error: KafkaException, name: str = "", right: str = "") -> Unreachable:
+    def _unreachable(self, error: KafkaException, name: str = "", remedy: str = "") -> Unreachable:
         refused = error.args[0].code() in _REFUSED
         return self._brokers.unreachable(
-            error, f", topic {name}" if refused and name else "", f"allow {right} on it" if refused and right else ""
+            error, f", topic {name}" if refused and name else "", remedy if refused else ""
         )
 
 

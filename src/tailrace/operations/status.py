@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ from tailrace.store.connection.outages import Unavailable
 from tailrace.store.layout.keys import default_prefix
 from tailrace.store.write.reports import Reports
 from tailrace.store.write.writer import StoreWriter
+
+log = logging.getLogger(__name__)
 
 # Why a record of a changelog is a dead letter.
 NOT_APPLIED = "not-applied"
@@ -215,7 +218,8 @@ def _dead_letters(
 def _reports(writer: StoreWriter) -> dict[str, list[Report]]:
     try:
         return Reports(writer).all()
-    except Unavailable:
+    except Unavailable as error:
+        log.warning("%s. %s", error, error.remedy)
         return {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from tailrace.kafka.groups import Group
 from tailrace.store.connection.outages import Unavailable
 from tailrace.store.layout.stored_position import StoredPosition
 from tailrace.store.write.writer import StoreWriter
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ def stored_partitions(
     try:
         stored = writer.stored([(name, number, lineage) for number in range(count)])
         bounds = group.bounds({changelog: count})[changelog]
-    except (Unavailable, Unreachable):
+    except (Unavailable, Unreachable) as error:
+        log.warning("%s: how far the store is, is not known: %s", name, error)
         return None
     found = partitions(stored, bounds)
     now = time.time()

@@ -68,7 +68,7 @@ def run(app: App, settings: Settings) -> int:
     scratch.mkdir()
     brokers, registry = Brokers.of(settings), Registry.of(settings)
     topics = Topics(brokers)
-    found = _sources(app, topics, brokers, settings)
+    found = find_sources(app, topics, brokers, settings)
     partitions = {name: topic.partitions for name, topic in found.items()}
     state = settings.number("state-partitions")
     longest = topics.lengths([name for name in read_topics(app) if name in found])
@@ -117,7 +117,7 @@ def _run(
     analysis.examine(app)
     if analysis.mistakes:
         raise DeclarationError(analysis.mistakes)
-    on_broker = _create_topics(app, topics, settings)
+    on_broker = create_topics(app, topics, settings)
     pipeline = Pipeline(app, session, analysis, settings, on_broker, registry_schemas, scratch, brokers)
     health = _health(settings, pipeline)
     while not stopping.wait(_WATCH_EVERY if pipeline.started else 0.05):
@@ -152,7 +152,7 @@ def _directory(settings: Settings) -> Path | None:
     return Path(settings.text("jars")) if settings.text("jars") else None
 
 
-def _sources(app: App, topics: Topics, brokers: Brokers, settings: Settings) -> dict[str, TopicOnBroker]:
+def find_sources(app: App, topics: Topics, brokers: Brokers, settings: Settings) -> dict[str, TopicOnBroker]:
     """The topics of the app that exist; a missing source is an error unless it may be created."""
     names = app.source_topics
     found = topics.describe([*names, *(output.changelog for output in app.outputs)])
@@ -165,7 +165,7 @@ def _sources(app: App, topics: Topics, brokers: Brokers, settings: Settings) -> 
     return found
 
 
-def _create_topics(app: App, topics: Topics, settings: Settings) -> dict[str, TopicOnBroker]:
+def create_topics(app: App, topics: Topics, settings: Settings) -> dict[str, TopicOnBroker]:
     """Create what is missing, and see that what is there has the right settings."""
     replication, partitions = settings.number("replication"), settings.number("partitions")
     sources = app.source_topics

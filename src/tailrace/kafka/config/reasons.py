@@ -22,6 +22,9 @@ RIGHTS = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
 }
 
+# What to do if a topic may not even be looked up.
+ALLOW_DESCRIBE = "allow Describe on it, which Read and Write include"
+
 # The same by the name of Java's exception, and what else it says of a refusal.
 _OF_JAVA = {
     "SaslAuthenticationException": KafkaError.SASL_AUTHENTICATION_FAILED,

@@ -16,7 +16,7 @@ from tailrace.store.connection.address import Node
 _MOVING = ("its slots are being moved", "Nothing to do, unless it lasts: see CLUSTER NODES")
 _LOGIN = (
     "it refuses this user",
-    "Correct user and password in --redis (TAILRACE_REDIS), or the user's rights: docs/operations.md lists them",
+    "Correct user and password in --redis (TAILRACE_REDIS), or the user's rights: `tailrace acls` prints them",
 )
 # The code at the start of an answer → what is wrong, and what to do.
 CODES: Mapping[str, tuple[str, str]] = {
@@ -43,9 +43,9 @@ _SILENT = ("it does not answer in time", "See whether it is overloaded or stoppe
 _REFUSES = ("it refuses the command", "See whether it is Redis 6.2 or newer, or a Valkey, with all commands enabled")
 # Longer codes first: a shorter one may be the start of a longer one.
 _CODE = re.compile(rf"(?:^|@user_script: ?\d+: |caused error: )-?({'|'.join(sorted(CODES, key=len, reverse=True))})\b")
-# What Redis 6.2 says, without a code, if a script calls a command that its user may not.
-_DENIED = "user executing the script can't run this command"
-_LONGEST = 300
+# What Redis 6.2 says, without a code, if a script does what its user may not: a command, a key or a channel.
+_DENIED = "user executing the script can't "
+_LONGEST = 500
 
 
 class Unavailable(Exception):
@@ -58,10 +58,17 @@ class Unavailable(Exception):
         self.remedy = remedy
 
 
-def unavailable(error: Exception, node: Node | None = None, *, always: bool = False) -> Unavailable | None:
-    """The outage behind an error of the client library; None if it is no outage, unless `always`."""
+def unavailable(
+    error: Exception, node: Node | None = None, *, key: bytes = b"", always: bool = False
+) -> Unavailable | None:
+    """The outage behind an error of the client library; None if it is no outage, unless `always`.
+
+    key: what was asked for, a key or a channel. Redis says which command a user may not run, but not at which key.
+    """
     got = str(error) or type(error).__name__
     if isinstance(error, redis.RedisError) and (code := _code(error)) is not None:
+        if code == "NOPERM" and key:
+            got = f"{got.rstrip('.')}, at {key.decode(errors='replace')}"
         return Unavailable(code, *CODES[code], got, node)
     if isinstance(error, redis.TimeoutError | TimeoutError):
         return Unavailable("TIMEOUT", *_SILENT, got, node)
@@ -70,6 +77,12 @@ def unavailable(error: Exception, node: Node | None = None, *, always: bool = Fa
     if always or "unknown command" in got or "cluster support disabled" in got:
         return Unavailable("ERR", *_REFUSES, got, node)
     return None
+
+
+def denied_in_script(error: Exception) -> str | None:
+    """What Redis 6.2 says if it refuses what a script does: unlike later ones, not which command that was."""
+    _, denied, what = str(error).partition(_DENIED)
+    return denied + what if denied and isinstance(error, redis.ResponseError) else None
 
 
 def _code(error: redis.RedisError) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from hashlib import sha1
 from importlib.resources import files
@@ -9,7 +10,7 @@ from typing import Any, cast
 
 import redis
 
-from tailrace.store.connection.outages import unavailable
+from tailrace.store.connection.outages import denied_in_script, unavailable
 from tailrace.store.connection.servers import AsyncServers, Servers
 
 # Keys and arguments of a script.
@@ -21,12 +22,26 @@ def script_text(*names: str) -> str:
     return "".join((files("tailrace.store") / "scripts" / f"{name}.lua").read_text() for name in names)
 
 
+_CALL = re.compile(r"(?:call|in_chunks)\('([A-Z]+)'")
+
+
+def commands_in(text: str) -> list[str]:
+    """The commands that a script calls."""
+    return sorted(set(_CALL.findall(text)))
+
+
 class _Text:
     """The text of a script, and the digest by which Redis knows it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    def explained(self, error: Exception) -> Exception:
+        """The error; with what the script calls if its user may not do that, and Redis does not say what it is."""
+        if (denied := denied_in_script(error)) is None:
+            return error
+        return redis.exceptions.NoPermissionError(f"{denied}; the script calls {', '.join(commands_in(self.text))}")
 
 
 class Script(_Text):
@@ -40,10 +55,16 @@ class Script(_Text):
         """Run it; raises Unavailable."""
         with self._servers.at(keys[0]) as client:
             try:
-                return client.evalsha(self.digest, len(keys), *keys, *args)
-            except redis.exceptions.NoScriptError:
-                # Redis forgets its scripts when it restarts. This teaches it the script again.
-                return client.eval(self.text, len(keys), *keys, *args)
+                return self._call(client, keys, args)
+            except redis.ResponseError as error:
+                raise self.explained(error) from None
+
+    def _call(self, client: redis.Redis, keys: Sequence[bytes], args: Sequence[Any]) -> Any:
+        try:
+            return client.evalsha(self.digest, len(keys), *keys, *args)
+        except redis.exceptions.NoScriptError:
+            # Redis forgets its scripts when it restarts. This teaches it the script again.
+            return client.eval(self.text, len(keys), *keys, *args)
 
     def all(self, calls: Sequence[Call]) -> list[Any]:
         """Run it for several keys and arguments in their order, in one round trip per server.
@@ -67,7 +88,7 @@ class Script(_Text):
                 found[unknown[0] :] = self._run(client, calls[unknown[0] :])
             for result in found:
                 if isinstance(result, Exception) and unavailable(result) is not None:
-                    raise result
+                    raise self.explained(result)
             return found
 
     def _run(self, client: redis.Redis, calls: Sequence[Call]) -> list[Any]:
@@ -88,6 +109,9 @@ class AsyncScript(_Text):
         """Run it; raises Unavailable."""
         async with self._servers.at(keys[0]) as client:
             try:
-                return await cast(Any, client.evalsha(self.digest, len(keys), *cast(list[str], [*keys, *args])))
-            except redis.exceptions.NoScriptError:
-                return await cast(Any, client.eval(self.text, len(keys), *cast(list[str], [*keys, *args])))
+                try:
+                    return await cast(Any, client.evalsha(self.digest, len(keys), *cast(list[str], [*keys, *args])))
+                except redis.exceptions.NoScriptError:
+                    return await cast(Any, client.eval(self.text, len(keys), *cast(list[str], [*keys, *args])))
+            except redis.ResponseError as error:
+                raise self.explained(error) from None

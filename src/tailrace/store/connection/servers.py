@@ -58,7 +58,7 @@ class Servers:
         try:
             yield client
         except ERRORS as error:
-            outage = unavailable(error, node)
+            outage = unavailable(error, node, key=key)
             if outage is None:
                 raise
             # A name may stand for another server by now: it is resolved again.
@@ -150,7 +150,7 @@ class AsyncServers:
                 except ERRORS as error:
                     await pool.client.connection_pool.disconnect(inuse_connections=False)
                     self._topology.doubt()
-                    raise cast(Unavailable, unavailable(error, node, always=True)) from None
+                    raise cast(Unavailable, unavailable(error, node, key=key, always=True)) from None
 
     async def node(self, key: bytes) -> Node:
         """The server that holds a key."""

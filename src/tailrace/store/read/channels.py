@@ -19,7 +19,7 @@ from typing import Any
 import redis
 
 from tailrace.store.connection.address import Node
-from tailrace.store.connection.outages import Unavailable
+from tailrace.store.connection.outages import Unavailable, unavailable
 from tailrace.store.connection.servers import AsyncServers
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ class Channels:
         self._to_leave: set[bytes] = set()
         self._heard = False
         self.up = False
+        # Why the link is down, if it has been tried.
+        self.problem: str | None = None
         self.connects = 0
 
     def join(self, channel: bytes) -> None:
@@ -100,8 +102,9 @@ class Channels:
             try:
                 await self._connected()
             except _LOST as error:
+                self.problem = self._why(error)
                 if self.up or delay == _FIRST_DELAY:
-                    log.warning("link=down channels=%d error=%r", len(self._wanted), str(error) or repr(error))
+                    log.warning("link=down channels=%d error=%r", len(self._wanted), self.problem)
                 delay = _FIRST_DELAY if self.up else min(delay * 2, _LONGEST_DELAY)
             finally:
                 self.up = False
@@ -180,10 +183,15 @@ class Channels:
             if (event := self._waiting.pop(channel, None)) is not None:
                 event.set()
         if not self.up and not self._unconfirmed and not self._to_join:
-            self.up = True
+            self.up, self.problem = True, None
             self.connects += 1
             log.info("link=up channels=%d connects=%d", len(self._asked), self.connects)
             self._recovered()
+
+    def _why(self, error: Exception) -> str:
+        found = error if isinstance(error, Unavailable) else None
+        found = found or unavailable(error, self._last, key=next(iter(self._wanted), b""))
+        return str(found or error) or repr(error)
 
     def _forget(self) -> None:
         self._asked.clear()
