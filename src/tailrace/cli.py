@@ -115,6 +115,38 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("app", help=_NAME)
     status.add_argument("--json", action="store_true", help="Print JSON.")
     add_flags(status, "status")
+    acls = add(
+        "acls",
+        _acls,
+        "Print the least rights in Kafka and Redis that each process of an app needs. Connects to nothing.",
+    )
+    acls.add_argument("app", help=_MODULE)
+    acls.add_argument(
+        "--for",
+        dest="process",
+        metavar="PROCESS",
+        help="Only pipeline, materializer, gateway or operator, which is whoever runs status, rebuild, reset, revoke.",
+    )
+    acls.add_argument(
+        "--as",
+        dest="form",
+        default="table",
+        metavar="FORM",
+        help="kafka-acls: commands for a shell. redis: commands for redis-cli. json: both for tools. Default: table.",
+    )
+    acls.add_argument(
+        "--user",
+        default="{app}-{process}",
+        metavar="NAME",
+        help="What Kafka and Redis call a process, with {app} and {process} in it. Default: {app}-{process}.",
+    )
+    acls.add_argument(
+        "--command-config",
+        default="",
+        metavar="FILE",
+        help="The file of the administrator, for the option of kafka-acls with the same name.",
+    )
+    add_flags(acls, "acls")
     revoke = add("revoke", _revoke, "Stop trusting tokens that were issued so far, and end their connections.")
     revoke.add_argument("app", help=_NAME)
     whose = revoke.add_mutually_exclusive_group(required=True)
@@ -165,6 +197,40 @@ def _gateway(flags: argparse.Namespace) -> int:
     from tailrace.gateway.run import run
 
     return run(app_name(flags.app), settings)
+
+
+def _acls(flags: argparse.Namespace) -> int:
+    settings = _settings(flags)
+    app = load_app(flags.app)
+    from tailrace.operations import printed_rights as printed
+    from tailrace.operations.kafka_rights import PROCESSES, kafka_rights
+    from tailrace.operations.redis_rights import redis_rights
+    from tailrace.store.connection.address import Address
+
+    for flag, got, known in (("--for", flags.process, (None, *PROCESSES)), ("--as", flags.form, printed.FORMS)):
+        if got not in known:
+            raise SettingError(f"{flag}: expected {', '.join(filter(None, known))}, got {got!r}")
+    create_sources = settings.text("create-topics") == "all"
+    prefix, cluster = settings.text("prefix"), Address.parse(settings.text("redis")).kind == "cluster"
+    found = [
+        printed.ProcessRights(
+            process,
+            printed.user_name(flags.user, app.name, process),
+            kafka_rights(app, process, create_sources=create_sources),
+            redis_rights(app, process, prefix=prefix, cluster=cluster),
+        )
+        for process in ([flags.process] if flags.process is not None else PROCESSES)
+    ]
+    if flags.form == printed.JSON:
+        print(printed.as_json(app.name, found))
+    if flags.form == printed.KAFKA:
+        print("\n".join(printed.kafka_commands(found, settings.text("kafka"), flags.command_config)))
+    if flags.form == printed.TABLE:
+        _print_table(printed.kafka_table(found))
+        print()
+    if flags.form in (printed.TABLE, printed.REDIS):
+        print("\n".join(printed.redis_commands(found)))
+    return 0
 
 
 def _revoke(flags: argparse.Namespace) -> int:

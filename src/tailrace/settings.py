@@ -20,7 +20,7 @@ from tailrace.store.connection.address import Address, NotAnAddress, with_passwo
 # What the pipeline has as Java code of its own; `tailrace.pipeline.spark.jvm_parts` says what each is for.
 JVM_PARTS = ("json", "sink", "conflation", "shuffle", "files", "overflow")
 
-ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "revoke", "prepare", "dev")
+ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "revoke", "acls", "prepare", "dev")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ TABLE = (
         "text",
         "localhost:9092",
         "Kafka bootstrap servers, separated by commas. `none` for a gateway that serves only keys and feeds.",
-        ("pipeline", "materializer", "gateway", "status", "rebuild"),
+        ("pipeline", "materializer", "gateway", "status", "rebuild", "acls"),
     ),
     Setting(
         "kafka-config",
@@ -79,7 +79,7 @@ TABLE = (
         "redis",
         "redis://localhost:6379/0",
         "URL of Redis or Valkey, also of Sentinels or a Cluster; see docs/operations.md.",
-        ("materializer", "gateway", "status", "revoke"),
+        ("materializer", "gateway", "status", "revoke", "acls"),
     ),
     Setting(
         "redis-password",
@@ -100,7 +100,7 @@ TABLE = (
         "text",
         "",
         "Prefix of all keys in Redis; by default `tailrace:<app>`.",
-        ("materializer", "gateway", "status", "revoke"),
+        ("materializer", "gateway", "status", "revoke", "acls"),
     ),
     Setting(
         "checkpoints",
@@ -144,7 +144,7 @@ TABLE = (
         "topics",
         "changelogs",
         "Which missing topics the pipeline creates: `changelogs`, or `all`, which includes source topics.",
-        ("pipeline",),
+        ("pipeline", "acls"),
     ),
     Setting(
         "new-partitions",
