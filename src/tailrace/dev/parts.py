@@ -19,10 +19,11 @@ from tailrace.errors import PartDied
 
 GRACE = 15.0
 _TAIL = 15
-# Detaches the watcher, which reads the pipe as its standard input, then becomes the command.
+# Detaches the watcher, which reads the pipe as its standard input, then becomes the command. The watcher starts a shell
+# anew, because its environment would have the secrets of the command, and its command line the whole of this.
 _WATCHED = """
 exec 3<&0 </dev/null
-( { read -r _ <&3; kill -KILL 0; } >/dev/null 2>&1 & )
+( exec env -i /bin/sh -c 'read -r _; kill -KILL 0' <&3 3<&- >/dev/null 2>&1 & )
 exec 3<&-
 exec "$@"
 """

@@ -119,3 +119,26 @@ time.sleep(600)
     parent.kill()
     parent.wait()
     assert_gone(pids)
+
+
+def test_nothing_but_the_command_has_its_environment_and_its_command_line(tmp_path: Path) -> None:
+    part = Part("family", ["sleep", "600"], tmp_path / "log", environment={"PATH": os.defpath, "SECRET": "c4nary"})
+
+    def holding() -> set[int]:
+        """The processes of the part's session that show the secret, or the command."""
+        found = set()
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                session = (process / "stat").read_text().rpartition(")")[2].split()[3]
+                shown = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if int(session) == part.pid and (b"c4nary" in shown or b"sleep" in shown):
+                found.add(int(process.name))
+        return found
+
+    deadline = time.monotonic() + 20
+    while holding() != {part.pid} and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert holding() == {part.pid}
+    part.stop()
