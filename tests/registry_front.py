@@ -33,6 +33,7 @@ class RegistryFront(ThreadingHTTPServer):
     """Passes requests on to a registry if they are allowed. `context` and `allowed` may be replaced at any time.
 
     allowed: the values of Authorization that it lets in; everyone if it is None.
+    moved_to: a URL that it sends whom it lets in to, instead.
     """
 
     daemon_threads = True
@@ -42,15 +43,20 @@ class RegistryFront(ThreadingHTTPServer):
         self.registry = registry
         self.context: ssl.SSLContext | None = None
         self.allowed: Collection[str] | None = None
+        self.moved_to: str | None = None
         self.sent: list[str | None] = []
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
+    @property
+    def path(self) -> str:
+        """The path of the registry's API."""
+        return self.registry.url.partition(f":{self.registry.port}")[2]
+
     def url(self, host: str = LOOPBACK, login: str = "") -> str:
         """Its URL, with a user and password if one is given."""
-        path = self.registry.url.partition(f":{self.registry.port}")[2]
         scheme = "http" if self.context is None else "https"
-        return f"{scheme}://{login}{'@' if login else ''}{host}:{self.server_address[1]}{path}"
+        return f"{scheme}://{login}{'@' if login else ''}{host}:{self.server_address[1]}{self.path}"
 
     def get_request(self) -> tuple[socket, Any]:
         link, address = super().get_request()
@@ -76,6 +82,12 @@ class _Request(BaseHTTPRequestHandler):
         front.sent.append(given)
         if front.allowed is not None and given not in front.allowed:
             status, body = 401, b'{"error_code": 401, "message": "unauthorized"}'
+        elif front.moved_to is not None:
+            self.send_response(307)
+            self.send_header("Location", front.moved_to + self.path.removeprefix(front.path))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         else:
             answer = httpx.get(f"http://{LOOPBACK}:{front.registry.port}{self.path}")
             status, body = answer.status_code, answer.content

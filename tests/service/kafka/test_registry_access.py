@@ -10,13 +10,19 @@ from pathlib import Path
 import httpx
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
 
 from registry_front import RegistryFront, server_context
 from registry_server import RegistryServer
 from tailrace.avro.registry import Registry
 from tailrace.dev.certificates import Authority, Issued
-from tailrace.errors import TailraceError, Unreachable
+from tailrace.errors import SettingError, TailraceError, Unreachable
 from tailrace.settings import Settings
 
 PASSWORD, TOKEN = "p4ss:w@rd/ü", "t0ken.c4nary"
@@ -143,6 +149,51 @@ def test_a_registry_with_an_authority_of_its_own_wants_a_certificate(
         lines += [f"schema.registry.ssl.keystore.location={shown}", "schema.registry.ssl.keystore.password=kept"]
     doors.config(f"schema.registry.url={front.url()}", *lines)
     doors.require_open()
+
+
+@pytest.mark.parametrize("place", ["file", "variable", "file of its own"])
+def test_the_clients_key_may_be_encrypted_wherever_its_password_is(
+    front: RegistryFront, doors: Doors, authority: Authority, place: str
+) -> None:
+    front.context = server_context(doors.directory, authority.issue("registry"), trusts=authority.certificate)
+    front.allowed = {BEARER}
+    own = authority.issue("pipeline")
+    key = load_pem_private_key(own.key.encode(), None)
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(PASSWORD.encode()))
+    ca, pem = doors.file("ca.pem", authority.certificate), doors.file("client.pem", locked + own.certificate.encode())
+    lines = [f"url={front.url()}", f"ssl.ca.location={ca}", f"ssl.keystore.location={pem}"]
+    doors.set(_TOKEN=TOKEN)
+    doors.config(*lines)
+    with pytest.raises(SettingError, match=r"registry\.properties:3: .*expected the password of the key"):
+        doors.registry()
+    wrong, right = ([f"ssl.key.password={one}"] for one in ("p4ss", PASSWORD))
+    if place == "file":
+        doors.config(*lines, *wrong)
+    elif place == "variable":
+        doors.set(_KEY_PASSWORD="p4ss")
+    else:
+        doors.set(_KEY_PASSWORD_FILE=str(doors.file("password", "p4ss")))
+    with pytest.raises(SettingError, match="got another password, or a damaged key") as caught:
+        doors.registry()
+    assert "p4ss" not in str(caught.value)
+    if place == "file":
+        doors.config(*lines, *right)
+    elif place == "variable":
+        doors.set(_KEY_PASSWORD=PASSWORD)
+    else:
+        doors.file("password", PASSWORD + "\n")
+    doors.require_open()
+
+
+def test_another_address_that_a_registry_names_gets_no_password(
+    front: RegistryFront, registry: RegistryServer, doors: Doors
+) -> None:
+    other = RegistryFront(registry)
+    front.allowed, front.moved_to = {USER}, other.url()
+    doors.set(**{"": front.url(login="ann"), "_PASSWORD": PASSWORD})
+    doors.require_open()
+    assert (front.sent, other.sent) == ([USER], [None])
+    other.stop()
 
 
 def test_a_wrong_password_or_token_is_one_line_that_says_where_it_is(front: RegistryFront, doors: Doors) -> None:
