@@ -29,7 +29,7 @@ _NAME = "the app's name, such as movies, or MODULE:APP"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors that a user can fix are printed without a traceback."""
-    flags = _parser().parse_args(arguments)
+    flags = _parsed(arguments)
     command: Callable[[argparse.Namespace], int] = flags.command
     try:
         code = command(flags)
@@ -48,6 +48,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 1
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    flags, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        # What follows an unknown flag may be a secret.
+        names = [one.partition("=")[0] for one in unknown if one.startswith("-")] or [
+            f"{len(unknown)} more than expected"
+        ]
+        parser.error(f"unrecognized arguments: {' '.join(names)}")
+    return flags
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -74,8 +74,8 @@ def parse_properties(text: str, source: str) -> dict[str, Entry]:
             raise SettingError(f"{source}:{number}: expected name=value, got no name")
         if name in found:
             raise SettingError(
-                f"{source}:{number}: expected every name once, got {name!r}, which is on line {found[name].line}, too; "
-                "remove one of them"
+                f"{source}:{number}: expected every name once, got that of line {found[name].line} again; remove "
+                "one of them"
             )
         found[name] = Entry(name, value, number)
     return found

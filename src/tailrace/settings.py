@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, Action, ArgumentParser, Namespace
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from tailrace.errors import SettingError
-from tailrace.logs import without_password
+from tailrace.logs import is_path, shown_path, without_password
 from tailrace.store.connection.address import Address, NotAnAddress, with_passwords
 
 # What the pipeline has as Java code of its own; `tailrace.pipeline.spark.jvm_parts` says what each is for.
@@ -478,11 +479,24 @@ def add_flags(parser: ArgumentParser, command: str) -> None:
     )
     for setting in TABLE:
         # Every user of a machine sees the flags of a process, so a secret is a variable only.
-        if command in setting.commands and setting.kind != "secret":
+        if setting.kind == "secret":
+            group.add_argument(setting.flag, action=_NoFlag, nargs="?", help=SUPPRESS)
+        elif command in setting.commands:
             default = f" Default: {setting.default}." if setting.default else ""
             group.add_argument(
                 setting.flag, metavar=setting.kind.upper(), help=setting.meaning.replace("%", "%%") + default
             )
+
+
+class _NoFlag(Action):
+    """Refuses a secret as a flag without showing it, as the parser would for a flag that it does not know."""
+
+    def __call__(self, parser: ArgumentParser, *_: object) -> NoReturn:
+        variable = f"TAILRACE_{self.dest.upper()}"
+        parser.error(
+            f"{self.option_strings[0]}: expected no such flag, because every user of a machine sees the flags of a "
+            f"process: set {variable}, or {variable}_FILE; consider this secret as known to others"
+        )
 
 
 @dataclass(frozen=True)
@@ -586,7 +600,7 @@ def _secret_in(path: Path, source: str) -> str:
         found = path.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "bytes that are not UTF-8"
-        raise SettingError(f"{source}: expected a file that can be read, got {str(path)!r}: {why}") from None
+        raise SettingError(f"{source}: expected a file that can be read, got {shown_path(str(path))}: {why}") from None
     if not found:
         raise SettingError(f"{source}: expected a secret in {str(path)!r}, got an empty file")
     return found
@@ -604,7 +618,8 @@ def _check(setting: Setting, text: str, source: str) -> None:
     if text == "" and setting.default == "":
         return
     if (problem := _problem(setting.kind, text)) is not None:
-        raise SettingError(f"{source}: expected {problem}, got {without_password(text)!r}")
+        got = "the content of one" if setting.kind == "file" else repr(without_password(text))
+        raise SettingError(f"{source}: expected {problem}, got {got}")
 
 
 def _problem(kind: str, text: str) -> str | None:
@@ -639,6 +654,9 @@ def _problem(kind: str, text: str) -> str | None:
         return None if known else f"all, none, or some of {', '.join(JVM_PARTS)}, separated by commas"
     if kind == "switch":
         return None if text in ("yes", "no") else "yes or no"
+    if kind == "file" and text:
+        # Certificates and keys are often given as texts in variables.
+        return None if is_path(text) else "the path of a file"
     if kind == "level":
         return None if text in ("debug", "info", "warning", "error") else "debug, info, warning or error"
     return None if text else "a value"
@@ -651,8 +669,8 @@ def page() -> str:
         "",
         "Each setting is a flag and an environment variable; the flag wins. A secret has no flag, because every user",
         "of a machine sees the flags of a process: it is a variable, or in the file that the variable with `_FILE`",
-        "names. `scripts/document-settings` writes this page from `src/tailrace/settings.py`, and a test compares the",
-        "two.",
+        "names. [0043](decisions/0043-secrets.md) says where a secret is nevertheless. `scripts/document-settings`",
+        "writes this page from `src/tailrace/settings.py`, and a test compares the two.",
         "",
         "| flag | variable | default | commands | meaning |",
         "| --- | --- | --- | --- | --- |",

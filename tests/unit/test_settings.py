@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.cli import main
 from tailrace.errors import SettingError
 from tailrace.settings import TABLE, Settings, add_flags, forget_secrets, page, seconds
 
@@ -83,6 +84,39 @@ def test_a_secret_may_be_in_a_file_and_in_one_place_alone(tmp_path: Path) -> Non
         assert "c4nary" not in str(caught.value)
 
 
+def test_a_secret_in_the_place_of_its_file_is_not_shown() -> None:
+    for one in SECRETS:
+        with pytest.raises(SettingError, match=f"^{one.variable}_FILE: .*no absolute path") as caught:
+            Settings.read(Namespace(), {f"{one.variable}_FILE": "c4nary"})
+        assert "c4nary" not in str(caught.value)
+
+
+def test_the_content_in_the_place_of_a_path_is_not_shown() -> None:
+    for one in (one for one in TABLE if one.kind == "file"):
+        for text in ("-----BEGIN PRIVATE KEY-----c4nary", "c4nary\nc4nary"):
+            with pytest.raises(SettingError, match=f"^{one.variable}: expected the path of a file") as caught:
+                Settings.read(Namespace(), {one.variable: text})
+            assert "c4nary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("command", ["pipeline", "revoke", "dev"])
+def test_a_secret_as_a_flag_is_refused_without_showing_it(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for one in SECRETS:
+        for arguments in ([one.flag, "c4nary"], [f"{one.flag}=c4nary"], [one.flag]):
+            with pytest.raises(SystemExit):
+                main([command, "movies", *arguments])
+            said = capsys.readouterr().err
+            assert f"set {one.variable}, or {one.variable}_FILE" in said and "c4nary" not in said
+
+
+def test_what_follows_an_unknown_flag_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--pasword", "c4nary"], ["--pasword=c4nary"], ["c4nary"]):
+        with pytest.raises(SystemExit):
+            main(["status", "movies", *arguments])
+        said = capsys.readouterr().err
+        assert "unrecognized arguments: " in said and "c4nary" not in said
+
+
 def test_processes_that_are_started_get_no_secret() -> None:
     kept = {
         "PATH": "/bin",
@@ -90,7 +124,9 @@ def test_processes_that_are_started_get_no_secret() -> None:
         "TAILRACE_REDIS": "redis://ann@host:6379/0",
         "TAILRACE_JWT_SECRET_FILE": "/run/secrets/jwt",
     }
-    environment = kept | {one.variable: "c4nary" for one in SECRETS} | {"TAILRACE_REGISTRY": "https://ann:c4nary@host"}
+    environment = (
+        kept | {one.variable: "c4nary" for one in SECRETS} | {"TAILRACE_REGISTRY": "https://ann@host:c4nary@host"}
+    )
     forget_secrets(environment)
     assert environment == kept
     other = {"TAILRACE_REDIS": "redis+sentinel://h/m?sentinel_password=c4nary"}

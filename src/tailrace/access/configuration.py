@@ -15,6 +15,7 @@ from tailrace.access.limits import Limits
 from tailrace.access.rights import Document, RightsError, read_documents
 from tailrace.access.tokens import Terms, Tokens
 from tailrace.errors import SettingError
+from tailrace.logs import shown_path
 from tailrace.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -84,12 +85,14 @@ def _keys(settings: Settings) -> Keys:
         return PublishedKeys(fetch, algorithm)
     if given == ["jwt-secret"]:
         return OneKey(read_key(settings.text("jwt-secret").encode(), algorithm, "TAILRACE_JWT_SECRET"))
-    return OneKey(read_key(_file("--jwt-key", settings.text("jwt-key")), algorithm, "--jwt-key"))
+    return OneKey(
+        read_key(_file("--jwt-key", path := settings.text("jwt-key"), shown_path(path)), algorithm, "--jwt-key")
+    )
 
 
 def _documents(path: str) -> tuple[Document, ...]:
     try:
-        return read_documents(json.loads(_file("--rights", path), object_pairs_hook=_once))
+        return read_documents(json.loads(_file("--rights", path, repr(path)), object_pairs_hook=_once))
     except RightsError as error:
         raise SettingError(f"--rights: {path}: {error}") from None
     except ValueError as error:
@@ -105,8 +108,8 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return held
 
 
-def _file(flag: str, path: str) -> bytes:
+def _file(flag: str, path: str, shown: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise SettingError(f"{flag}: expected a file that can be read, got {path!r}: {error.strerror}") from None
+        raise SettingError(f"{flag}: expected a file that can be read, got {shown}: {error.strerror}") from None

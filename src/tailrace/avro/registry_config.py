@@ -6,7 +6,6 @@ The file has the names of Confluent's clients: those of Java (`schema.registry.u
 from __future__ import annotations
 
 import base64
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +49,8 @@ _OTHERS = (
     "bearer.auth.logical.cluster",
     "bearer.auth.identity.pool.id",
 )
+# Sources of credentials that Confluent's clients know, and that we do not have.
+_SOURCES = frozenset({"SASL_INHERIT", "OAUTHBEARER", "SASL_OAUTHBEARER_INHERIT", "CUSTOM"})
 _NONE: Mapping[str, str] = {}
 # Java's clients take each with and without the prefix, apart from the URL.
 _ALIASES = {_PREFIX + name: name for name in (*_OTHERS, *_TLS)}
@@ -157,7 +158,7 @@ class RegistryConfig:
             user, password, told_in = _login(given, url, user, password, secrets)
             headers, who = _basic(user, password), f"user {user!r}"
         if given.left:
-            raise given.wrong(given.left[0], _unknown(given.left[0].name))
+            raise given.unknown(given.left[0], {*_OTHERS, *_TLS, *_ALIASES} - {"url"}, "docs/sources.md")
         return cls(address, headers, who, told_in, tls, (Path(path), *files, *given.files))
 
 
@@ -200,7 +201,7 @@ def _token(given: GivenEntries, secrets: RegistrySecrets) -> tuple[Mapping[str, 
     source, token = given.take("bearer.auth.credentials.source"), given.take("bearer.auth.token")
     cluster, pool = given.text("bearer.auth.logical.cluster"), given.text("bearer.auth.identity.pool.id")
     if source is not None and source.value.strip() != "STATIC_TOKEN":
-        raise given.wrong(source, f"expected STATIC_TOKEN, got {source.value.strip()!r}: no other is supported")
+        raise given.wrong(source, f"expected STATIC_TOKEN, got {_shown(source)}: no other is supported")
     text = token.value.strip() if token is not None else ""
     if text and secrets.token is not None and text != secrets.token:
         raise SettingError(
@@ -227,7 +228,7 @@ def _login(
     source, info = given.take("basic.auth.credentials.source"), given.take("basic.auth.user.info")
     kind = source.value.strip().upper() if source is not None else ""
     if kind not in ("", "URL", "USER_INFO"):
-        raise given.wrong(source, f"expected USER_INFO or URL, got {kind!r}: no other is supported")
+        raise given.wrong(source, f"expected USER_INFO or URL, got {_shown(source)}: no other is supported")
     entry = info or source
     if info is not None and (user is not None or kind == "URL"):
         raise given.wrong(info, "expected the user in one place, got the source URL, or a user in the URL, too")
@@ -251,6 +252,12 @@ def _login(
     return user, found, _PASSWORD if secrets.password is not None else _at(given, info or url)
 
 
+def _shown(source: Entry | None) -> str:
+    """A source of credentials as an error may show it: instead of its name, a file may hold the credentials here."""
+    name = source.value.strip().upper() if source is not None else ""
+    return repr(name) if name in _SOURCES else "another text"
+
+
 def _at(given: GivenEntries, entry: Entry | None) -> str:
     return f"{given.file}:{entry.line}" if entry is not None else "--registry"
 
@@ -261,10 +268,3 @@ def _basic(user: str, password: str) -> Mapping[str, str]:
 
 def _bearer(token: str) -> Mapping[str, str]:
     return {"Authorization": f"Bearer {token}"}
-
-
-def _unknown(name: str) -> str:
-    known = {*_OTHERS, *_TLS, *_ALIASES} - {"url"}
-    near = difflib.get_close_matches(name, known, 1)
-    meant = f": is {near[0]} meant?" if near else ""
-    return f"expected an entry that docs/sources.md lists, got an unknown one{meant}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tailrace.credentials import stores
 from tailrace.credentials.given import GivenEntries
 from tailrace.credentials.stores import Identity
+from tailrace.logs import is_path
 from tailrace.properties import Entry
 
 MACHINE = "the certificates that this machine trusts"
@@ -108,4 +109,4 @@ def _content(given: GivenEntries, entry: Entry, *, of_file: bool) -> bytes:
 
 
 def _named(file: Entry | None) -> str:
-    return f"{file.value.strip()}: " if file is not None else ""
+    return f"{file.value.strip()}: " if file is not None and is_path(file.value) else ""

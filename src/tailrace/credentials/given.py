@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from tailrace.errors import SettingError
+from tailrace.logs import is_path
 from tailrace.properties import Entry
 
 
@@ -56,6 +58,21 @@ class GivenEntries:
             f"{self.file}: {text}" if entry is None else f"{self.file}:{entry.line}: {entry.name}: {text}"
         )
 
+    def unknown(self, entry: Entry, known: Collection[str], listed: str) -> SettingError:
+        """The error if nobody has taken an entry. `listed` names the page that lists those that are known.
+
+        It names the entry only if its name begins as a known one does: in a key or password that was broken into
+        lines, a line is a name.
+        """
+        family, _, rest = entry.name.partition(".")
+        near = difflib.get_close_matches(entry.name, known, 1)
+        text = f"expected an entry that {listed} lists, got an unknown one"
+        if near:
+            return self.wrong(entry, f"{text}: is {near[0]} meant?")
+        if rest and family in {one.partition(".")[0] for one in known}:
+            return self.wrong(entry, text)
+        return SettingError(f"{self.file}:{entry.line}: {text}: does the line before end without its backslash?")
+
     def contradiction(self, one: Entry, other: Entry) -> SettingError:
         """The error if two entries that mean the same differ."""
         return SettingError(
@@ -68,6 +85,8 @@ class GivenEntries:
 
         A relative path begins where this process runs, as for Kafka's own tools.
         """
+        if not is_path(path):
+            raise ValueError("expected the path of a file, got the content of one")
         found = Path(path.strip()).expanduser()
         self.files.append(found)
         try:

@@ -69,3 +69,12 @@ def test_a_mistake_of_ours_is_no_outage(text: str) -> None:
     error = answer(text)
     assert unavailable(error) is None
     assert unavailable(error, always=True) is not None
+
+
+def test_a_server_that_does_not_know_the_login_shows_no_password() -> None:
+    for text in (
+        "ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `ann`, `c4nary`, ",
+        "ERR unknown command 'AUTH', with args beginning with: 'ann' 'c4nary' ",
+    ):
+        found = unavailable(answer(text), always=True)
+        assert found is not None and "unknown command" in str(found) and "c4nary" not in str(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +46,8 @@ class KafkaConfig:
         taken = {one: given.take(*sorted(one.names)) for one in PASSED}
         passed = {one: _value(given, one, entry) for one, entry in taken.items() if entry is not None}
         if given.left:
-            raise given.wrong(given.left[0], _unknown(given.left[0].name))
+            known = {name for one in PASSED for name in one.names} | _SECURITY
+            raise given.unknown(given.left[0], known, "docs/kafka-config.md")
         values = {name: value for one, value in passed.items() for name in one.names}
         idempotent = values.get("acks", "all") in ("all", "-1")
         if idempotent and int(values.get("max.in.flight.requests.per.connection", "1")) > _IN_FLIGHT:
@@ -103,13 +103,6 @@ def _value(given: GivenEntries, one: Passed, entry: Entry) -> str:
     if not good:
         raise given.wrong(entry, f"expected {' or '.join(one.choices) or one.kind}, got {value!r}")
     return value
-
-
-def _unknown(name: str) -> str:
-    known = {name for one in PASSED for name in one.names} | _SECURITY
-    near = difflib.get_close_matches(name, known, 1)
-    meant = f": is {near[0]} meant?" if near else ""
-    return f"expected an entry of Kafka's clients that docs/kafka-config.md lists, got an unknown one{meant}"
 
 
 _SECURITY = frozenset(

@@ -12,6 +12,7 @@ from tailrace.credentials.stores import Identity
 from tailrace.errors import SettingError
 from tailrace.kafka.config import jaas
 from tailrace.kafka.config.jaas import Jaas
+from tailrace.logs import is_path
 from tailrace.properties import Entry
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -183,7 +184,7 @@ def _with_sasl(given: GivenEntries, secrets: Secrets, tls: Security) -> Security
     user = _one_of(given, "sasl.username", line, options.pop("username", None))
     password = _one_of(given, "sasl.password", line, options.pop("password", None))
     if options and line is not None:
-        raise given.wrong(line, f"expected username and password alone, got the option {next(iter(options))!r}, too")
+        raise given.wrong(line, "expected username and password alone, got another option, too: quote values")
     password = _secret(given, "sasl.password", password, secrets.sasl)
     if not user:
         raise given.wrong(entry, "expected a user, got none: set sasl.username, or username=… in sasl.jaas.config")
@@ -209,6 +210,12 @@ def _oauth(
             "expected the URL at which the identity provider gives tokens, got none: set "
             "sasl.oauthbearer.token.endpoint.url",
         )
+    if "@" in endpoint.value.partition("://")[2].partition("/")[0]:
+        raise given.wrong(
+            endpoint,
+            "expected a URL without a user and password, because Spark's plans show it: set sasl.oauthbearer.client.id "
+            f"and {_PASSWORD}",
+        )
     client = _one_of(given, "sasl.oauthbearer.client.id", line, options.pop("clientId", None))
     secret = _one_of(given, "sasl.oauthbearer.client.secret", line, options.pop("clientSecret", None))
     scope = _one_of(given, "sasl.oauthbearer.scope", line, options.pop("scope", None)) or ""
@@ -223,8 +230,8 @@ def _oauth(
     if options and line is not None:
         raise given.wrong(
             line,
-            f"expected clientId, clientSecret, scope, extension_… and ssl.truststore.…, got the option "
-            f"{next(iter(options))!r}, too",
+            "expected clientId, clientSecret, scope, extension_… and ssl.truststore.…, got another option, too: quote "
+            "values",
         )
     secret = _secret(given, "sasl.oauthbearer.client.secret", secret, secrets.sasl)
     if not client:
@@ -253,7 +260,7 @@ def _endpoint_authorities(given: GivenEntries, line: Entry | None, options: dict
             text = pem.value
         return stores.authorities(text.encode(), password) if text is not None else ""
     except ValueError as error:
-        raise given.wrong(entry, f"{path}: {error}" if path is not None else str(error)) from None
+        raise given.wrong(entry, f"{path}: {error}" if path is not None and is_path(path) else str(error)) from None
 
 
 def _one_of(given: GivenEntries, name: str, line: Entry | None, in_line: str | None) -> str | None:

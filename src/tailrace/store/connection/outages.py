@@ -46,6 +46,8 @@ _CODE = re.compile(rf"(?:^|@user_script: ?\d+: |caused error: )-?({'|'.join(sort
 # What Redis 6.2 says, without a code, if a script does what its user may not: a command, a key or a channel.
 _DENIED = "user executing the script can't "
 _LONGEST = 500
+# What a server adds that does not know a command; if that is the login (AUTH, HELLO), it is the password.
+_ARGUMENTS = re.compile(r",? ?with args beginning with:.*", re.DOTALL)
 
 
 class Unavailable(Exception):
@@ -65,7 +67,7 @@ def unavailable(
 
     key: what was asked for, a key or a channel. Redis says which command a user may not run, but not at which key.
     """
-    got = str(error) or type(error).__name__
+    got = _ARGUMENTS.sub("", str(error)) or type(error).__name__
     if isinstance(error, redis.RedisError) and (code := _code(error)) is not None:
         if code == "NOPERM" and key:
             got = f"{got.rstrip('.')}, at {key.decode(errors='replace')}"

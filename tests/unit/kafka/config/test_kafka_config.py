@@ -264,6 +264,12 @@ def test_other_settings_go_to_the_clients_that_know_them(tmp_path: Path) -> None
         ("acks=2", "acks: expected all or -1 or 0 or 1, got '2'"),
         ("max.in.flight.requests.per.connection=6", "expected 5 at most"),
         ("# a comment\nlinger.mss=1", "kafka.properties:2: linger.mss: .* is linger.ms meant?"),
+        ("ssl.some.thing.else=1", "expected security.protocol=SSL"),
+        ("socket.nagle=1", "kafka.properties:1: socket.nagle: expected an entry that docs/kafka-config.md lists"),
+        (
+            "linger.ms=1\nMIGHAgEAMBMGByqGSM49",
+            "kafka.properties:2: expected an entry .*does the line before end without",
+        ),
         ("partition.assignment.strategy=lucky", "expected range, roundrobin, cooperative-sticky"),
         ("partition.assignment.strategy=range,cooperative-sticky", "cooperative-sticky alone"),
         ("security.protocol=SSL\nssl.ca.location=/nowhere/ca.pem", "2: ssl.ca.location: /nowhere/ca.pem: expected a f"),
@@ -315,6 +321,12 @@ def test_no_error_and_no_repr_holds_a_secret(tmp_path: Path, certificates: Certi
         f'{SASL}sasl.jaas.config={SCRAM} required username="a" password="{secret}" other=1;',
         f"{SASL}sasl.username=a\nsasl.password={secret}\nsasl.jaas.config={SCRAM} required username=a password=b;",
         f"security.protocol=SSL\nssl.keystore.location={tmp_path}/kafka.properties\nssl.keystore.password={secret}",
+        f"security.protocol=SSL\nssl.ca.location=-----BEGIN PRIVATE KEY-----{secret}",
+        f"{SASL}sasl.jaas.config={SCRAM} required username=a password=not quoted={secret};",
+        f"security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n{URL.replace('://', f'://app:{secret}@')}",
+        # Lines that do not end with a backslash, and a file that holds a password alone.
+        f"linger.ms=1\n{secret}",
+        f"linger.ms=1\n{secret}=\n{secret}=",
     )
     for text in wrong:
         assert secret not in refused(tmp_path, text)
