@@ -11,22 +11,28 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 def read_topic(servers: str, topic: str) -> list[Message]:
     """Every record that a topic holds now, partition by partition."""
+    return read_topics(servers, topic)
+
+
+def read_topics(servers: str, *topics: str) -> list[Message]:
+    """Every record that some topics hold now; those of all if none is named."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "oracle", "enable.auto.commit": False, "enable.partition.eof": True}
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=15).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-        ended: set[int | None] = set()
+        known = consumer.list_topics(topics[0] if len(topics) == 1 else None, timeout=15).topics
+        partitions = [(topic, number) for topic in topics or known for number in known[topic].partitions]
+        consumer.assign([TopicPartition(*one, OFFSET_BEGINNING) for one in partitions])
+        ended: set[tuple[str | None, int | None]] = set()
         found = []
         while len(ended) < len(partitions):
             message = consumer.poll(10)
-            assert message is not None, f"{topic} on {servers} gave no record and no end for 10 s"
+            assert message is not None, f"{topics} on {servers} gave no record and no end for 10 s"
             error = message.error()
             if error is None:
                 found.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
+                ended.add((message.topic(), message.partition()))
         return found
     finally:
         consumer.close()
