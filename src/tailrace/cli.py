@@ -189,8 +189,17 @@ def _settings(flags: argparse.Namespace) -> Settings:
     return settings
 
 
+def _keep_to_itself() -> int:
+    """Let nobody else read what this process and those it starts write: it holds rows, and secrets.
+
+    The umask that was there before.
+    """
+    return os.umask(0o077)
+
+
 def _pipeline(flags: argparse.Namespace) -> int:
     settings = _settings(flags)
+    _keep_to_itself()
     app = load_app(flags.app)
     from tailrace.pipeline.run import run
 
@@ -369,9 +378,10 @@ def _status(flags: argparse.Namespace) -> int:
 
 def _dev(flags: argparse.Namespace) -> int:
     settings = _settings(flags)
+    umask = _keep_to_itself()
     from tailrace.dev.run import run
 
-    return run(flags.app, settings, fresh=flags.fresh, also=flags.also)
+    return run(flags.app, settings, fresh=flags.fresh, also=flags.also, umask_also=umask)
 
 
 def _init(flags: argparse.Namespace) -> int:

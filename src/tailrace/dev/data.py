@@ -42,8 +42,12 @@ class Data:
 def opened(directory: Path) -> Iterator[Data]:
     """The data directory, for one process at a time. The kernel releases it however the process ends."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / "dev.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for made in (directory / name for name in _MADE):
+            # An earlier version, or a start by other means, may have let others in.
+            if made.is_dir():
+                made.chmod(0o700)
+        descriptor = os.open(directory / "dev.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise SettingError(f"--data {directory}: expected a directory to write to: {error.strerror}") from None
     try:

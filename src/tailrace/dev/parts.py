@@ -30,7 +30,7 @@ exec "$@"
 
 
 class Part:
-    """One child process; stdout and stderr go to the end of its log file."""
+    """One child process; stdout and stderr go to the end of its log file. It has our umask unless another is given."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Part:
         environment: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         may_finish: bool = False,
+        umask: int = -1,
     ) -> None:
         self.name = name
         self.log = log
@@ -59,6 +60,7 @@ class Part:
                     env=None if environment is None else dict(environment),
                     cwd=cwd,
                     start_new_session=True,
+                    umask=umask,
                 )
         except BaseException:
             os.close(self._lifeline)

@@ -46,8 +46,13 @@ UNREADY_GRACE = 1.0
 _INTERVAL = 0.1
 
 
-def run(reference: str, settings: Settings, *, fresh: bool = False, also: Sequence[str] = ()) -> int:
-    """Run the app until it is stopped (0) or a part dies (1). Call this from the main thread."""
+def run(
+    reference: str, settings: Settings, *, fresh: bool = False, also: Sequence[str] = (), umask_also: int = -1
+) -> int:
+    """Run the app until it is stopped (0) or a part dies (1). Call this from the main thread.
+
+    umask_also: the umask of the commands in `also`, by default that of this process.
+    """
     app = load_app(reference)
     if mistakes := find_mistakes(app):
         raise DeclarationError(mistakes)
@@ -60,14 +65,21 @@ def run(reference: str, settings: Settings, *, fresh: bool = False, also: Sequen
         if fresh:
             data.empty()
         data.turn_logs()
-        return _Run(reference, app, settings, data, port or free_port(), commands).until_stopped()
+        return _Run(reference, app, settings, data, port or free_port(), commands, umask_also).until_stopped()
 
 
 class _Run:
     """One run, and the parts it has started so far."""
 
     def __init__(
-        self, reference: str, app: App, settings: Settings, data: Data, port: int, also: list[list[str]]
+        self,
+        reference: str,
+        app: App,
+        settings: Settings,
+        data: Data,
+        port: int,
+        also: list[list[str]],
+        umask_also: int,
     ) -> None:
         self._reference = reference
         self._app = app
@@ -75,6 +87,7 @@ class _Run:
         self._data = data
         self._port = port
         self._also = also
+        self._umask_also = umask_also
         self._screen = Screen()
         self._parts: list[Part] = []
         self._waiting: dict[Part, tuple[str, str]] = {}
@@ -113,6 +126,7 @@ class _Run:
                 self._data.log(f"also-{number}"),
                 environment=self._environment,
                 may_finish=True,
+                umask=self._umask_also,
             )
             self._parts.append(part)
             self._screen.ready("also", part.name)

@@ -28,7 +28,7 @@ from tailrace.kafka.topics import TopicOnBroker, Topics
 from tailrace.pipeline.analysis.analysis import Analysis
 from tailrace.pipeline.analysis.definitions import same_but_texts
 from tailrace.pipeline.analysis.resources import all_slots, own_topics, read_topics
-from tailrace.pipeline.lifecycle.checkpoints import checkpoint_directory
+from tailrace.pipeline.lifecycle.checkpoints import checkpoint_directory, open_to_others
 from tailrace.pipeline.lifecycle.lock import CheckpointLock
 from tailrace.pipeline.lifecycle.past import Past
 from tailrace.pipeline.metrics import PipelineMetrics
@@ -62,10 +62,12 @@ def run(app: App, settings: Settings) -> int:
         )
     checkpoints = checkpoint_directory(settings)
     lock = CheckpointLock(checkpoints)
+    if told := open_to_others(checkpoints):
+        log.warning("%s", told)
     scratch = checkpoints / SCRATCH
     # What a pipeline that was killed has left there.
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
+    scratch.mkdir(mode=0o700)
     brokers, registry = Brokers.of(settings), Registry.of(settings)
     topics = Topics(brokers)
     found = find_sources(app, topics, brokers, settings)

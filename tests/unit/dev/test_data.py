@@ -22,6 +22,18 @@ def test_a_second_run_on_the_same_directory_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_what_tailrace_has_made_is_closed_to_others(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir(mode=0o755)
+    (tmp_path / "mine").mkdir(mode=0o755)
+    (tmp_path / "mine").chmod(0o755)
+    with opened(tmp_path):
+        pass
+    assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o755
+    with opened(tmp_path / "new"):
+        assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
 def test_only_what_tailrace_made_is_removed(tmp_path: Path) -> None:
     for name in ("kafka", "redis", "checkpoints", "logs", "tools", "mine"):
         (tmp_path / name).mkdir()

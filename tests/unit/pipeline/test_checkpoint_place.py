@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import SettingError
-from tailrace.pipeline.lifecycle.checkpoints import checkpoint_directory
+from tailrace.pipeline.lifecycle.checkpoints import checkpoint_directory, open_to_others
 from tailrace.settings import Settings
 
 
@@ -38,3 +38,13 @@ def test_a_url_is_never_taken(url: str, master: str, shared: str) -> None:
     with pytest.raises(SettingError, match="expected a directory") as refused:
         directory(url, master, shared)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"), [(0o700, False), (0o500, False), (0o750, True), (0o755, True), (0o701, True)]
+)
+def test_a_directory_that_others_get_into_is_told(tmp_path: Path, mode: int, said: bool) -> None:
+    tmp_path.chmod(mode)
+    found = open_to_others(tmp_path)
+    assert (found is not None and f"mode {mode:o}" in found) if said else found is None
+    tmp_path.chmod(0o700)

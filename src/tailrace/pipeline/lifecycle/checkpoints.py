@@ -41,6 +41,17 @@ def checkpoint_directory(settings: Settings) -> Path:
     return Path(text).absolute()
 
 
+def open_to_others(directory: Path) -> str | None:
+    """The warning if other users of the machine get into a directory of checkpoints; None if they don't."""
+    mode = directory.stat().st_mode & 0o777
+    if not mode & 0o077:
+        return None
+    return (
+        f"--checkpoints: expected a directory that only this user gets into, because it holds rows, got {directory} "
+        f"with mode {mode:o}: chmod 700 it, unless the others are meant to"
+    )
+
+
 def forget_unfinished(checkpoint: Path) -> bool:
     """Remove what is left of a first batch that was cut off; True if there was something.
 

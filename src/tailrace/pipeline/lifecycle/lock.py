@@ -25,9 +25,9 @@ class CheckpointLock:
     """
 
     def __init__(self, directory: Path, *, patience: float = _PATIENCE) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
-        self._handle = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        self._handle = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         owner, jvm = self._noted()
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

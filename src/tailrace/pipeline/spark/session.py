@@ -45,6 +45,8 @@ SETTINGS = {
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     # The default forks a process for each checkpoint file on a local disk, which lengthens every batch boundary.
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+    # Hadoop has a umask of its own, and sets the mode of each file: rows in checkpoints are for nobody else.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
     # Rehearsals run batches shorter than the five seconds that are the least otherwise.
     "spark.sql.streaming.realTimeMode.minBatchDuration": "100ms",
     # A consumer per partition of every query stays open; an app of many views would open and close them in turn.
