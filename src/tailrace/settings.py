@@ -171,6 +171,30 @@ TABLE = (
         ("pipeline",),
     ),
     Setting(
+        "spark-secret",
+        "secret",
+        "",
+        "The secret that master and workers of `--spark-master` have as `spark.authenticate.secret`; see "
+        "docs/operations.md. YARN and Kubernetes need none.",
+        ("pipeline",),
+    ),
+    Setting(
+        "spark-authentication",
+        "switch",
+        "yes",
+        "Whether Spark's connections on a cluster ask for a secret and are encrypted. With `no` everyone who reaches "
+        "a port of Spark's can read rows and run code.",
+        ("pipeline",),
+    ),
+    Setting(
+        "spark-ui-port",
+        "port",
+        "",
+        "Port of Spark's page on loopback; off by default. It has no login: every user of the machine can read plans, "
+        "settings and the start of rows. Not with `--spark-master`.",
+        ("pipeline", "dev"),
+    ),
+    Setting(
         "jvm-parts",
         "parts",
         "all",

@@ -7,6 +7,7 @@ the queries. Nothing is created for an app that has mistakes.
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from tailrace.avro.registry import Registry
 from tailrace.contracts.requests import request_for
 from tailrace.declarations.app import App
 from tailrace.declarations.checks import find_mistakes
+from tailrace.declarations.views import REAL_TIME
 from tailrace.dev import jars
 from tailrace.errors import DeclarationError, SettingError, TopicError
 from tailrace.health import HealthServer
@@ -33,9 +35,11 @@ from tailrace.pipeline.lifecycle.lock import CheckpointLock
 from tailrace.pipeline.lifecycle.past import Past
 from tailrace.pipeline.metrics import PipelineMetrics
 from tailrace.pipeline.pipeline import Pipeline
+from tailrace.pipeline.source.reading import readings
 from tailrace.pipeline.source.registry_schemas import RegistrySchemas
-from tailrace.pipeline.spark import jvm_parts, memory
+from tailrace.pipeline.spark import cluster, jvm_parts, memory
 from tailrace.pipeline.spark.session import Jvm, start_session
+from tailrace.pipeline.view.plan import state_stages
 from tailrace.settings import Settings
 from tailrace.stopping import stop_event
 
@@ -60,6 +64,8 @@ def run(app: App, settings: Settings) -> int:
             f"--batch-interval: expected at least {_SHORTEST_BATCH} s, because nothing flows for some tenths of a "
             f"second between two batches, got {settings.text('batch-interval')!r}"
         )
+    protection = cluster.protection(settings, os.environ)
+    ui_port = cluster.ui_port(settings)
     checkpoints = checkpoint_directory(settings)
     lock = CheckpointLock(checkpoints)
     if told := open_to_others(checkpoints):
@@ -83,10 +89,18 @@ def run(app: App, settings: Settings) -> int:
         jars=jars.ensure("spark", _directory(settings)),
         scratch=scratch,
         master=master,
+        protection=protection,
+        ui_port=ui_port,
         parts=jvm_parts.chosen(settings.text("jvm-parts")),
         memory=memory.granted(memory.needed(app, longest, partitions, state), memory.of_machine()),
     )
-    log.info("jvm-parts=%s", jvm_parts.told(jvm_parts.active(session)))
+    parts = jvm_parts.active(session)
+    log.info("jvm-parts=%s", jvm_parts.told(parts))
+    shuffles = any(output.mode == REAL_TIME and state_stages(output, readings(output, {})) for output in app.outputs)
+    tls = session.sparkContext.getConf().get(cluster.TLS) == "true"
+    protected, guarded = bool(protection) or tls, jvm_parts.SHUFFLE in parts or tls
+    for warning in cluster.warnings(master, protected=protected, guarded=guarded, shuffles=shuffles):
+        log.warning("%s", warning)
     jvm = Jvm(session)
     lock.keep_for(jvm.pid)
     try:

@@ -17,6 +17,7 @@ from threading import Thread
 
 import pytest
 
+from listening import reachable
 from running import PATIENCE
 from tailrace.dev.data import opened
 from tailrace.dev.ports import free_port
@@ -98,6 +99,14 @@ class Dev:
         assert all(any(f"tailrace {name} " in one for name in commands) for one in given), given
         assert given
 
+    def assert_closed(self) -> None:
+        """Nobody but this user gets into what has been written, and no other machine to what listens."""
+        for path in (self.data, *self.data.rglob("*")):
+            # Some are gone by now; the mode of a link says nothing.
+            if path.exists() and not path.is_symlink():
+                assert not path.stat().st_mode & 0o077, path
+        assert reachable(self.processes().keys()) == set()
+
     def assert_gone(self) -> None:
         deadline = time.monotonic() + 10
         while self.processes() and time.monotonic() < deadline:
@@ -112,8 +121,8 @@ def kill_if_running(dev: Dev) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_a_run_shows_its_stages_and_leaves_nothing_however_it_ends(tmp_path: Path) -> None:
-    registry = {"TAILRACE_REGISTRY": "http://ann:c4nary@127.0.0.1:1"}
-    dev = Dev(tmp_path / "data", "--also", "python ratings.py", **registry)
+    chosen = {"TAILRACE_REGISTRY": "http://ann:c4nary@127.0.0.1:1", "TAILRACE_SPARK_UI_PORT": str(free_port())}
+    dev = Dev(tmp_path / "data", "--also", "python ratings.py", **chosen)
     try:
         row = dev.until(r"row +(http://\S+/views/rating-averages/\d+)$")[1]
         for stage in ("java", "jars", "kafka", "redis", "pipeline", "materializer", "gateway", "also"):
@@ -121,6 +130,10 @@ def test_a_run_shows_its_stages_and_leaves_nothing_however_it_ends(tmp_path: Pat
         with urllib.request.urlopen(row, timeout=10) as answer:
             assert json.load(answer)["movie_id"] == int(row.rpartition("/")[2])
         dev.assert_passes_on(b"c4nary", "pipeline", "gateway")
+        dev.assert_closed()
+        page = f"http://127.0.0.1:{chosen['TAILRACE_SPARK_UI_PORT']}/api/v1/applications"
+        with urllib.request.urlopen(page, timeout=10) as answer:
+            assert json.load(answer)[0]["name"].startswith("tailrace ")
         pipeline = next(pid for pid, command in dev.processes().items() if "-m tailrace pipeline" in command)
         os.kill(pipeline, signal.SIGKILL)
         assert dev.ended() == 1

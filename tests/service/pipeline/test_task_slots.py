@@ -21,8 +21,10 @@ from pyspark.sql import functions as F
 from tailrace import App
 from tailrace.dev import jars
 from tailrace.errors import TooFewSlots
+from tailrace.kafka.brokers import Brokers
 from tailrace.pipeline.changelog import changelog
 from tailrace.pipeline.spark import functions, session
+from tailrace.pipeline.spark.spark_kafka import SparkKafka
 from tailrace.pipeline.view import conflation
 from tailrace.pipeline.lifecycle.generations import Build
 servers, topic, events, counts, place = sys.argv[1:]
@@ -47,7 +49,7 @@ rows = spark.readStream.schema("id long, _version long, _timestamp timestamp").p
 app = App("movies")
 view = app.latest("ids", app.table("ids", key="id", value="n long"), to=topic)
 writer = changelog.write_batches(
-    changelog.unwritten_changes(rows, ("id",)), servers, Build(view, 1, Path()), conflate=True
+    changelog.unwritten_changes(rows, ("id",)), SparkKafka(Brokers(servers)), Build(view, 1, Path()), conflate=True
 )
 writer.option("checkpointLocation", place + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
 kafka = {"kafka.bootstrap.servers": servers, "subscribe": events, "startingOffsets": "earliest"}

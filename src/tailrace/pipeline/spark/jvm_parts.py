@@ -75,7 +75,8 @@ PARTS = {
     SHUFFLE: JvmPart(
         ("Shuffle",),
         ("Shuffle",),
-        "in real time a row of an aggregate, window or join comes half a millisecond later, a whole one at most",
+        "in real time a row of an aggregate, window or join comes half a millisecond later, a whole one at most, and "
+        "goes over connections that ask nobody for a secret and encrypt nothing",
         {"spark.shuffle.manager.incremental": "tailrace.Shuffle"},
     ),
     FILES: JvmPart(

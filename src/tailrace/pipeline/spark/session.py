@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tailrace.errors import InstallError, SparkDied, TooFewSlots
+from tailrace.pipeline.spark import cluster
 from tailrace.pipeline.spark.archive import archive_options, training_options
 from tailrace.pipeline.spark.jvm_parts import PARTS, SOURCES, install, jar_of, note_missing, settings_of, warn
 from tailrace.pipeline.spark.memory import Memory, collector, heap_is_chosen
@@ -63,12 +64,16 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # Real-time mode has no adaptive plans; turned off here, Spark does not warn of it.
     "spark.sql.adaptive.enabled": "false",
+    # The page has no login, and shows plans and settings; see `ui_port`. It kills jobs for everyone who can reach it.
     "spark.ui.enabled": "false",
+    "spark.ui.killEnabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 
 _LOCAL = {
-    # Where everything runs in one process, nothing of it is reachable from outside.
+    # Where everything runs in one process, nothing of it is reachable from outside. Other users of the machine would
+    # need the secret, which Spark makes itself.
+    **cluster.LOCAL,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # What a micro-batch sorts lies beside the heap, where the garbage collector does not copy it.
@@ -89,6 +94,8 @@ def start_session(
     scratch: Path | None = None,
     quiet: bool = False,
     master: str = "",
+    protection: Mapping[str, str] | None = None,
+    ui_port: int | None = None,
     archive: Path | None = None,
     memory: Memory = _USUAL,
     parts: Collection[str] = tuple(PARTS),
@@ -99,25 +106,31 @@ def start_session(
     Raises InstallError if it can't be, and TooFewSlots if the cluster does not have as many.
 
     master: the URL of a cluster; everything runs in the JVM of this process if it is empty.
+    protection: the settings of a cluster's connections, as `cluster.protection` finds them.
+    ui_port: where Spark's page is, on loopback; there is none by default.
     scratch: a directory for what Spark needs while it runs, and only then.
     quiet: what the JVM prints is shown only if it does not start.
     archive: a file that the JVM writes its classes to when it ends.
     memory: of the JVM of this process, where everything runs in it; a heap that the user has chosen stays.
     parts: the parts that are Java of ours; those that fail are left out. `sources` is the directory of their sources.
     """
-    if not master:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    local = cluster.in_process(master)
+    if local:
+        # Not what the user may have set: Spark's page listens there.
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     # Spark logs each mistake in a user's SQL with a stack trace; the analysis reports it in a line.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     conf = SparkConf(loadDefaults=False).setMaster(master or f"local[{slots}]").setAppName(f"tailrace {app}")
-    conf.setAll([*SETTINGS.items(), *({} if master else _LOCAL).items()])
+    conf.setAll([*SETTINGS.items(), *(_LOCAL if local else {}).items()])
+    if ui_port is not None:
+        conf.setAll([("spark.ui.enabled", "true"), ("spark.ui.port", str(ui_port))])
     conf.set("spark.sql.shuffle.partitions", str(state_partitions))
     java = [f"-Dorg.apache.avro.limits.{what}.maxLength={_LONGEST}" for what in ("string", "bytes", "collectionItems")]
     java += [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *collector(os.environ)]
     java += training_options(archive) if archive is not None else archive_options(jars, os.environ)
     classes = _directory_for_classes(scratch)
-    if not master:
+    if local:
         conf.set("spark.memory.offHeap.size", f"{memory.sorting}m")
         conf.set("spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB", str(memory.state))
         if not heap_is_chosen(os.environ):
@@ -134,9 +147,12 @@ def start_session(
             SparkContext._ensure_initialized(conf=conf)
             failures = install(SparkContext._jvm, classes, parts, sources)
             usable = [name for name, failure in failures.items() if not failure]
-            conf.setAll(list(settings_of(usable, local=not master).items()))
-            if master:
+            conf.setAll(list(settings_of(usable, local=local).items()))
+            if not local:
                 conf.set("spark.jars", ",".join(map(str, (*jars, jar_of(classes)))))
+                # Only now: what the JVM is started with can be seen by every user of the machine.
+                conf.setAll(list((protection or {}).items()))
+                cluster.knock(SparkContext._jvm, dict(conf.getAll()), master)
             session = SparkSession.Builder().config(conf=conf).getOrCreate()
             note_missing(session, usable)
     except PySparkRuntimeError as error:
