@@ -170,16 +170,19 @@ def test_two_tabs_are_told_the_same_and_a_closed_one_leaves_nothing(here: World,
 # Opens an operation in Swagger UI, and does what a reader does who tries it out.
 TRY = """
 (async () => {
-  const found = (what) => new Promise((done) => {
-    const look = () => (what() ? done(what()) : setTimeout(look, 20));
+  const found = (what, left = 1500) => new Promise((done, failed) => {
+    const look = () => (what() ? done(what()) : left-- ? setTimeout(look, 20) : failed(new Error(`never: ${what}`)));
     look();
   });
   const block = await found(() => document.querySelector(`[data-path="PATH"]`)?.closest(".opblock"));
   block.querySelector(".opblock-summary-control").click();
   (await found(() => block.querySelector(".try-out__btn"))).click();
   const input = await found(() => block.querySelector("tr[data-param-name=key] input:enabled"));
+  // As a reader writes and goes on: the field tells nobody what it holds until it is left.
+  input.focus();
   Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(input, "KEY");
   input.dispatchEvent(new Event("input", { bubbles: true }));
+  input.blur();
   (await found(() => block.querySelector(".execute"))).click();
   const answer = await found(() => block.querySelector(".live-responses-table tbody .response"));
   const body = await found(() => answer.querySelector(".response-col_description pre"));

@@ -65,9 +65,8 @@ def run(app: str, settings: Settings, timing: Timing | None = None) -> int:
         door = guarded(gateway, settings, prefix, loopback=is_loopback(listener.getsockname()[0]))
         # The gateway itself logs what uvicorn logs at `info`.
         logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
-        log.info(
-            "gateway=listening app=%s url=%s", app, url("http" if gateway.certificate is None else "https", listener)
-        )
+        scheme = "http" if gateway.certificate is None else "https"
+        log.info("gateway=listening app=%s url=%s", app, url(scheme, listener))
         if inner is not None:
             log.info("inner-port=listening app=%s url=%s", app, url("http", inner))
         if kafka:

@@ -94,24 +94,28 @@ def test_a_request_without_end_is_ended_inside_too(doors: Doors) -> None:
 
 def test_a_drain_is_seen_inside(redis_server: RedisServer, store: Store, tmp_path: Path) -> None:
     doors = Doors(tmp_path, redis_server.url, store.catalog.app, grace=60.0)
-    # More than the system keeps for a client that reads nothing: the drain waits for it.
-    store.put("averages", "drained", 1, row(1, part="x" * 12_000_000))
-    slow = doors.gateway.follow("/views/averages/drained/events", headers=bearer(token()), buffer=4096)
-    sample = 'tailrace_gateway_frames_total{kind="row",surface="sse"} 1.0'
-    eventually(lambda: sample in doors.inside("/metrics").text, "the row is written", 60)
-    doors.gateway.process.terminate()
+    gateway = doors.gateway
+    try:
+        # More than the system keeps for a client that reads nothing: the drain waits for it.
+        store.put("averages", "drained", 1, row(1, part="x" * 12_000_000))
+        slow = gateway.follow("/views/averages/drained/events", headers=bearer(token()), buffer=4096)
+        sample = 'tailrace_gateway_frames_total{kind="row",surface="sse"} 1.0'
+        eventually(lambda: sample in doors.inside("/metrics").text, "the row is written", 60)
+        gateway.process.terminate()
 
-    def draining() -> bool:
-        found = doors.inside("/health/ready")
-        return found.status_code == 503 and "the gateway shuts down" in found.json()["reasons"]
+        def draining() -> bool:
+            found = doors.inside("/health/ready")
+            return found.status_code == 503 and "the gateway shuts down" in found.json()["reasons"]
 
-    eventually(draining, "the inner port says that the gateway shuts down", 60)
-    with pytest.raises(httpx.ConnectError):
-        doors.gateway.get("/health/live")
-    slow.close()
-    assert doors.gateway.process.wait(30) == 0
-    with pytest.raises(httpx.ConnectError):
-        doors.inside("/health/live")
+        eventually(draining, "the inner port says that the gateway shuts down", 60)
+        with pytest.raises(httpx.ConnectError):
+            gateway.get("/health/live")
+        slow.close()
+        assert gateway.process.wait(30) == 0
+        with pytest.raises(httpx.ConnectError):
+            doors.inside("/health/live")
+    finally:
+        gateway.kill()
 
 
 def test_the_port_of_clients_can_not_be_the_inner_port(redis_server: RedisServer, tmp_path: Path) -> None:

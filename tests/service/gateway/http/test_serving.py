@@ -196,7 +196,7 @@ def test_the_documentation_works_without_the_internet(gateway: GatewayProcess) -
     page = gateway.get("/docs")
     assert page.status_code == 200 and "http:" not in page.text and "https:" not in page.text
     assets = re.findall(r'(?:src|href)="([^"]+)"', page.text)
-    assert len(assets) == 3
+    assert len(assets) == 4
     for asset in assets:
         assert gateway.get(asset).status_code == 200
     paths = gateway.get("/openapi.json").json()["paths"]
