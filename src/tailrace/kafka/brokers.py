@@ -169,8 +169,10 @@ class Brokers:
         """
         about = f"Kafka at {self.servers}{beside}"
         why = self.why(error.args[0])
-        if self.refusals.connection is not None or error.args[0].code() in RIGHTS:
+        if error.args[0].code() in RIGHTS:
             return Unreachable(f"{about}: {why}" + (f": {remedy}" if remedy else ""))
+        if self.refusals.connection is not None:
+            return Unreachable(f"{about}: {why}")
         return Unreachable(f"{about} did not answer: {why}. Start the broker, or correct --kafka (TAILRACE_KAFKA)")
 
     def answer(self, pending: Future[Answer], timeout: float) -> Answer:

@@ -37,6 +37,7 @@ class Group:
     def commit(self, offsets: Offsets) -> None:
         """Commit the offsets that come next. A group with members of its own refuses that, and says so."""
         found = [TopicPartition(t, p, o) for t, partitions in offsets.items() for p, o in partitions.items()]
+        self._require_connection()
         try:
             self._consumer.get().commit(offsets=found, asynchronous=False)
         except KafkaException as error:
@@ -58,6 +59,7 @@ class Group:
 
     def bounds(self, partitions: Mapping[str, int]) -> dict[str, dict[int, tuple[int, int]]]:
         """Per partition, the earliest offset and the one that comes next."""
+        self._require_connection()
         self._see(partitions)
         return {topic: self._bounds(topic, range(count)) for topic, count in partitions.items()}
 
@@ -98,6 +100,11 @@ class Group:
         """Close the client."""
         self._consumer.close()
 
+    def _require_connection(self) -> None:
+        """Raise Unreachable at once if Kafka refuses this process: whoever asks has other queries to watch."""
+        if (refused := self._brokers.refusals.useless) is not None:
+            raise Unreachable(f"Kafka at {self._brokers}: {refused}")
+
     def _see(self, partitions: Mapping[str, int]) -> None:
         """Make the client see partitions that topics got since it last looked. By itself it would take minutes."""
         for topic, count in partitions.items():
@@ -112,17 +119,24 @@ class Group:
         found = {}
         for number in numbers:
             try:
-                bounds = self._consumer.get().get_watermark_offsets(
-                    TopicPartition(topic, number), timeout=self._timeout
-                )
+                bounds = self._bounds_of(TopicPartition(topic, number))
             except KafkaException as error:
-                if error.args[0].code() in _UNKNOWN:
-                    Topics(self._brokers, timeout=self._timeout).describe([topic])
                 raise self._unreachable(error, topic=topic) from None
             if bounds is None:
                 raise Unreachable(f"Kafka at {self._brokers} did not say where {topic}[{number}] ends")
             found[number] = bounds
         return found
+
+    def _bounds_of(self, partition: TopicPartition) -> tuple[int, int] | None:
+        try:
+            return self._consumer.get().get_watermark_offsets(partition, timeout=self._timeout)
+        except KafkaException as error:
+            if error.args[0].code() not in _UNKNOWN:
+                raise
+        # Either this process may not know of the topic, which this raises, or its client does not know it yet.
+        Topics(self._brokers, timeout=self._timeout).describe([partition.topic])
+        self._consumer.get().list_topics(partition.topic, timeout=self._timeout)
+        return self._consumer.get().get_watermark_offsets(partition, timeout=self._timeout)
 
     def _unreachable(self, error: KafkaException, right: str = "Describe", *, topic: str = "") -> Unreachable:
         """The error if a question was not answered: about a topic, or else about the group."""

@@ -53,6 +53,8 @@ class Refusals:
         self._admin = admin
         # By what is refused: why, and what to ask to learn that it is not any more.
         self._refused: dict[str, tuple[str, Asked]] = {}
+        # The configuration with which this process was not let in.
+        self._refused_with: KafkaConfig | None = None
         # Connections fail, and nobody has looked yet why.
         self._suspected = False
         self._asking = False
@@ -78,6 +80,11 @@ class Refusals:
         with self._lock:
             found = self._refused.get(f"Read on topic {topic}")
         return found[0] if found is not None else None
+
+    @property
+    def useless(self) -> str | None:
+        """Why nothing can be asked of Kafka, as this process is configured now; None if that is not known."""
+        return self.connection if self._refused_with is self._config() else None
 
     def listener(self, what: str) -> Callable[[KafkaError], None]:
         """A callback for a client's errors. It logs each error code, then not again for a while.
@@ -186,6 +193,8 @@ class Refusals:
         with self._lock:
             before = self._refused.get(what)
             self._refused[what] = (why, asked)
+            if what == _CONNECT:
+                self._refused_with = self._config()
         if before is None or before[0] != why:
             log.error("Kafka: %s", why)
         self._ask()

@@ -110,10 +110,10 @@ Each error names what to correct: the file, the user, or the right.
 | a missing right | the topic or the consumer group, the user, and the operation to allow |
 
 When it starts, the pipeline and every command end with such an error. A materializer and a gateway wait.
-While it runs, no process ends. Connections are tried again after pauses that grow to ten seconds, and queries
-of the pipeline after pauses that grow to a minute, or at once if a file has changed. The log tells a refusal
-once, and its end. Meanwhile `/health/ready` of pipeline and materializer is 503 with the reason. A gateway
-goes on serving rows, and stays ready; the reason is under `kafka` in its `/health/ready`.
+While it runs, no process ends. Its clients go on trying to connect, and queries of the pipeline are started
+again after pauses that grow to a minute, or at once if a file has changed. The log tells a refusal once, and
+its end. Meanwhile `/health/ready` of pipeline and materializer is 503 with the reason. A gateway goes on
+serving rows, and stays ready; the reason is under `kafka` in its `/health/ready`.
 
 When it is corrected, everything goes on by itself.
 

@@ -20,7 +20,7 @@ _PROVIDED = {
     "config.providers": _PROVIDER,
     f"config.providers.{_PROVIDER}.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
 }
-# Like librdkafka: Java's own longest pause is a second, in which every client of a broker that refuses would come back.
+# Java's own longest pause is a second, after which every client of a broker that refuses would come back.
 _SELDOM = {"kafka.reconnect.backoff.max.ms": "10000"}
 # How many files with secrets there are at most.
 _KEPT = 2
