@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +24,8 @@ from tailrace.dev.redis_server import RedisServer
 
 NAMES = ("pipeline", "materializer", "gateway")
 MECHANISM = "SCRAM-SHA-512"
+# Several times what two changes of a password took a process when this was written.
+MOST_LINES = 50
 
 
 class Stack:
@@ -135,7 +136,7 @@ def stack(secured: Secured, redis_server: RedisServer, tmp_path_factory: pytest.
 
 
 def test_a_password_changes_at_the_broker_before_it_changes_on_disk(stack: Stack) -> None:
-    new = "another one; ß"
+    new = "another one; ß €"
     before = stack.lines()
     with stack.flowing():
         stack.secured.set_password(USER, new)
@@ -148,8 +149,9 @@ def test_a_password_changes_at_the_broker_before_it_changes_on_disk(stack: Stack
         stack.secured.set_password(USER, PASSWORD)
         stack.set_password(PASSWORD)
         stack.well()
+    # Each client tells an outage once, and each process what is behind it.
     told = {name: count - before[name] for name, count in stack.lines().items()}
-    print(f"lines logged: {told}")
+    assert all(count <= MOST_LINES for count in told.values()), told
 
 
 def test_an_authority_changes_and_with_it_the_certificates_of_broker_and_clients(stack: Stack) -> None:
@@ -167,58 +169,35 @@ def test_an_authority_changes_and_with_it_the_certificates_of_broker_and_clients
         stack.well()
 
 
-@pytest.mark.parametrize(
-    ("listener", "said"),
-    [
-        ("EXPIRED", r"the certificate of \S+ has expired: renew it on the broker"),
-        ("ELSEWHERE", r"the certificate of \S+ is for another address: connect by a name that is in it"),
-    ],
-)
-def test_a_broker_comes_back_with_a_certificate_that_nobody_can_take(stack: Stack, listener: str, said: str) -> None:
+def test_a_broker_comes_back_with_a_certificate_that_has_expired(stack: Stack) -> None:
     stack.ca.write_text(stack.secured.ca.read_text() + stack.ca.read_text())
     stack.well()
     with stack.flowing():
-        stack.secured.relay.lead(stack.secured.ports[listener])
-        stack.say(**dict.fromkeys(NAMES, said))
+        stack.secured.relay.lead(stack.secured.ports["EXPIRED"])
+        stack.say(**dict.fromkeys(NAMES, r"the certificate of \S+ has expired: renew it on the broker"))
         stack.secured.relay.lead(stack.secured.ports["CHANGING"])
         stack.well()
 
 
 def test_rights_on_topics_and_groups_are_taken_away_and_given_back(stack: Stack) -> None:
     app, only = stack.app, stack.secured.only
+    prefix, lacks = f"tailrace.{app.app}", rf".*refuse user '{USER}' a right on a .*: allow"
+    groups, commands = (f"{prefix}.materializer", f"{prefix}.{app.view}"), f"{prefix}.commands"
     with stack.flowing():
         with ExitStack() as taken:
-            taken.enter_context(only("ada", ResourceType.TOPIC, app.topic))
-            stack.say(pipeline=rf"topic {app.topic}: .*refuse user '{USER}'.*allow Describe on it")
-        stack.well()
-        with ExitStack() as taken:
-            taken.enter_context(only("ada", ResourceType.TOPIC, app.view))
-            stack.say(materializer=rf"topic {app.view}: .*refuse user '{USER}'.*allow Read on it")
-            stack.say(pipeline=rf"topic '?{app.view}'?.*allow (Read|Describe|DescribeConfigs) on it")
-        stack.well()
-        group = f"tailrace.{app.app}.materializer"
-        with only("ada", ResourceType.GROUP, group):
-            stack.say(materializer=rf"consumer group {group}: .*refuse user '{USER}'.*allow Read on it")
-        stack.well()
-        group, commands = f"tailrace.{app.app}.{app.view}", f"tailrace.{app.app}.commands"
-        with only("ada", ResourceType.GROUP, group), only("ada", ResourceType.TOPIC, commands):
-            stack.say(pipeline=rf"consumer group {group}: .*refuse user '{USER}'.*allow Read on it")
-            stack.say(materializer=rf"topic {commands}: .*refuse user '{USER}'.*allow Read on it")
+            for group in groups:
+                taken.enter_context(only("ada", ResourceType.GROUP, group))
+            taken.enter_context(only("ada", ResourceType.TOPIC, commands))
+            stack.say(materializer=rf"consumer group {groups[0]}: {lacks} Read on it")
+            stack.say(materializer=rf"topic {commands}: {lacks} Read on it")
+            stack.say(pipeline=rf"consumer group {groups[1]}: {lacks} Read on it")
             query = httpx.get(f"{app.url}/views/{app.view}/events?where=ratings%20%3E%201", timeout=30)
-            assert query.status_code == 503 and "Write" in query.text, query.text
-            stack.say(gateway=rf"topic {commands}: .*refuse user '{USER}'.*allow Write on it")
+            assert query.status_code == 503, query.text
+            stack.say(gateway=rf"topic {commands}: {lacks} Write on it")
         stack.well()
-
-
-def test_while_kafka_refuses_a_process_it_tries_seldom(stack: Stack) -> None:
-    with stack.flowing():
-        stack.secured.set_password(USER, "nobody knows it")
-        stack.secured.relay.cut()
-        stack.say(**dict.fromkeys(NAMES, "expected the password that they know"))
-        lines, tries, since = stack.lines(), stack.secured.relay.accepted, time.monotonic()
-        # Time has to pass here: it is what the promise is about.
-        time.sleep(20)
-        lines = {name: count - lines[name] for name, count in stack.lines().items()}
-        print(f"in {time.monotonic() - since:.0f} s: {lines} lines, {stack.secured.relay.accepted - tries} connections")
-        stack.secured.set_password(USER, PASSWORD)
+        with ExitStack() as taken:
+            for topic in (app.topic, app.view):
+                taken.enter_context(only("ada", ResourceType.TOPIC, topic))
+            stack.say(materializer=rf"topic {app.view}: {lacks} Read on it")
+            stack.say(pipeline=rf"topic {app.topic}: {lacks} Describe on it")
         stack.well()
