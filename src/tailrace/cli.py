@@ -168,6 +168,30 @@ def _parser() -> argparse.ArgumentParser:
         "--for", dest="lasting", metavar="DURATION", default="24h", help="How long tokens last at most. Default: 24h."
     )
     add_flags(revoke, "revoke")
+    token = add("token", _token, "Sign a token for development, with the secret of a gateway.")
+    token.add_argument("--sub", metavar="SUBJECT", default="dev", help="Whom it is for. Default: dev.")
+    token.add_argument("--all", action="store_true", help="Allow everything.")
+    token.add_argument("--views", metavar="NAMES", help="Views, separated by commas; a name may end in *.")
+    token.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        help="Only rows with this key, which may end in *, or with one of several. One of several columns is an array.",
+    )
+    token.add_argument("--where", metavar="QUERY", default="", help="Only rows that match, such as: rating > 8.")
+    token.add_argument("--feeds", metavar="NAMES", help="Feeds, in the same way.")
+    token.add_argument("--client", action="append", default=[], help="Only feeds of this client, or of several.")
+    token.add_argument("--topics", metavar="NAMES", help="Topics that events may be sent to, in the same way.")
+    token.add_argument("--operations", action="store_true", help="Also /metrics.")
+    token.add_argument(
+        "--claim",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="A further claim, such as org=7 or 'roles=[\"support\"]'. What is no JSON is text.",
+    )
+    token.add_argument("--ttl", metavar="DURATION", default="1h", help="How long it lasts. Default: 1h.")
+    add_flags(token, "token")
     for name, command, summary, argument in (
         ("pipeline", _pipeline, "Compute the views of an app: topics to changelogs.", _MODULE),
         ("materializer", _materializer, "Keep Redis up to date with the changelogs of an app.", _NAME),
@@ -382,6 +406,52 @@ def _dev(flags: argparse.Namespace) -> int:
     from tailrace.dev.run import run
 
     return run(flags.app, settings, fresh=flags.fresh, also=flags.also, umask_also=umask)
+
+
+def _token(flags: argparse.Namespace) -> int:
+    settings = _settings(flags)
+    from tailrace.access.configuration import read_issuer
+    from tailrace.access.issuing import EVERYTHING, write_rights
+    from tailrace.dev.data import Data
+    from tailrace.settings import seconds
+
+    try:
+        lasts = seconds(flags.ttl)
+    except ValueError:
+        raise SettingError(f"--ttl: expected a duration such as 1h, got {flags.ttl!r}") from None
+    if lasts < 1:
+        raise SettingError(f"--ttl: expected a second at least, got {flags.ttl!r}")
+    narrower = (flags.views, flags.key, flags.where, flags.feeds, flags.client, flags.topics, flags.operations)
+    if flags.all and any(narrower):
+        raise SettingError("--all: expected no other right with it, got one: leave one of the two out")
+    rights = EVERYTHING
+    if not flags.all:
+        rights = write_rights(
+            views=_names(flags.views),
+            keys=flags.key,
+            where=flags.where,
+            feeds=_names(flags.feeds),
+            clients=flags.client,
+            topics=_names(flags.topics),
+            operations=flags.operations,
+        )
+    issuer = read_issuer(settings, Data(Path(settings.text("data"))).jwt_key)
+    print(issuer.token(flags.sub, rights, lasts, dict(_claim(text) for text in flags.claim)))
+    return 0
+
+
+def _names(text: str | None) -> list[str]:
+    return [one.strip() for one in (text or "").split(",") if one.strip()]
+
+
+def _claim(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise SettingError(f"--claim: expected NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def _init(flags: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from tailrace.store.connection.address import Address, NotAnAddress, with_passwo
 # What the pipeline has as Java code of its own; `tailrace.pipeline.spark.jvm_parts` says what each is for.
 JVM_PARTS = ("json", "sink", "conflation", "shuffle", "files", "overflow")
 
-ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "revoke", "acls", "prepare", "dev")
+ALL = ("pipeline", "materializer", "gateway", "status", "rebuild", "revoke", "acls", "prepare", "dev", "token")
 
 
 @dataclass(frozen=True)
@@ -322,18 +322,20 @@ TABLE = (
         "other address you must choose.",
         ("gateway", "dev"),
     ),
-    Setting("jwt-algorithm", "algorithm", "", "How tokens are signed: HS256, RS256 or ES256.", ("gateway",)),
-    Setting("jwt-key", "file", "", "File with the key of tokens: a secret, or a public key as PEM.", ("gateway",)),
+    Setting("jwt-algorithm", "algorithm", "", "How tokens are signed: HS256, RS256 or ES256.", ("gateway", "token")),
+    Setting(
+        "jwt-key", "file", "", "File with the key of tokens: a secret, or a public key as PEM.", ("gateway", "token")
+    ),
     Setting(
         "jwt-secret",
         "secret",
         "",
         "The secret of tokens that are signed with HS256; there is no flag for it.",
-        ("gateway",),
+        ("gateway", "token"),
     ),
     Setting("jwks", "url", "", "URL at which the issuer of tokens publishes its keys.", ("gateway",)),
-    Setting("jwt-issuer", "text", "", "Who must have issued a token (`iss`); by default anyone.", ("gateway",)),
-    Setting("jwt-audience", "text", "", "Whom a token must be for (`aud`); by default anyone.", ("gateway",)),
+    Setting("jwt-issuer", "text", "", "Who must have issued a token (`iss`); by default anyone.", ("gateway", "token")),
+    Setting("jwt-audience", "text", "", "Whom a token must be for (`aud`); by default anyone.", ("gateway", "token")),
     Setting("jwt-leeway", "duration", "10s", "How far the clocks of issuer and gateway may differ.", ("gateway",)),
     Setting(
         "rights",
@@ -342,7 +344,7 @@ TABLE = (
         "File that says what tokens allow; by default their own claim says it.",
         ("gateway",),
     ),
-    Setting("rights-claim", "text", "tailrace", "The claim that says what a token allows.", ("gateway",)),
+    Setting("rights-claim", "text", "tailrace", "The claim that says what a token allows.", ("gateway", "token")),
     Setting("auth-cookie", "text", "", "Name of a cookie that may hold the token; none by default.", ("gateway",)),
     Setting(
         "origins",
@@ -471,7 +473,9 @@ TABLE = (
         "Highest cost of all queries that one user follows at one gateway.",
         ("gateway",),
     ),
-    Setting("data", "text", ".tailrace", "Directory in which `tailrace dev` keeps its data and logs.", ("dev",)),
+    Setting(
+        "data", "text", ".tailrace", "Directory in which `tailrace dev` keeps its data and logs.", ("dev", "token")
+    ),
     Setting(
         "health-port",
         "port",

@@ -48,7 +48,7 @@ DOORS = {
     "avro": {"encoding", "registry", "schema", "writer_safety"},
     "client": {"__init__"},
     "events": {"codecs", "records", "schemas"},
-    "dev": {"cache", "jars", "java", "ports", "run", "template"},
+    "dev": {"cache", "data", "jars", "java", "ports", "run", "template"},
     "gateway/apidocs": {"documents", "examples", "page"},
     "gateway/connection": {
         "certificate",

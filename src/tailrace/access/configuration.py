@@ -10,6 +10,7 @@ import logging
 from pathlib import Path
 
 from tailrace.access.fetching import fetcher
+from tailrace.access.issuing import ALGORITHM, Issuer
 from tailrace.access.keys import ALGORITHMS, Keys, OneKey, PublishedKeys, read_key
 from tailrace.access.limits import Limits
 from tailrace.access.rights import Document, RightsError, read_documents
@@ -34,6 +35,34 @@ def read_tokens(settings: Settings, *, loopback: bool) -> Tokens | None:
             "--jwt-algorithm with --jwt-key or --jwks, or, on a network where everyone may see everything, --access off"
         )
     return Tokens(_terms(settings), _keys(settings))
+
+
+def read_issuer(settings: Settings, usual: Path) -> Issuer:
+    """Who signs tokens for a gateway with these settings. Raises SettingError.
+
+    usual: where the secret is if no setting says it.
+    """
+    algorithm = settings.text("jwt-algorithm")
+    if algorithm not in ("", ALGORITHM):
+        raise SettingError(
+            f"--jwt-algorithm: expected {ALGORITHM}, got {algorithm}, of which a gateway has no key to sign with"
+        )
+    path, secret = settings.text("jwt-key"), settings.text("jwt-secret")
+    if path and secret:
+        raise SettingError("--jwt-key: expected one of --jwt-key and the variable TAILRACE_JWT_SECRET, got both")
+    if not path and not secret and not usual.exists():
+        raise SettingError(
+            f"--jwt-key: expected the secret of a gateway, got none, and none in {usual}: start "
+            "`tailrace dev --secure`, which makes one, name its directory with --data, or name the file with --jwt-key"
+        )
+    named = path or str(usual)
+    data = secret.encode() if secret else _file("--jwt-key", named, shown_path(named) if path else repr(named))
+    return Issuer(
+        read_key(data, ALGORITHM, "TAILRACE_JWT_SECRET" if secret else named),
+        settings.text("jwt-issuer"),
+        settings.text("jwt-audience"),
+        settings.text("rights-claim"),
+    )
 
 
 def read_limits(settings: Settings) -> Limits:

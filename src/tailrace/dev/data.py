@@ -11,7 +11,9 @@ from pathlib import Path
 
 from tailrace.errors import SettingError
 
-_MADE = ("kafka", "redis", "checkpoints", "logs")
+_MADE = ("kafka", "redis", "checkpoints", "logs", "locks")
+# No other user of the machine may look into a directory: it holds rows, events and secrets.
+_PRIVATE = 0o700
 
 
 class Data:
@@ -23,6 +25,19 @@ class Data:
         self.redis = directory / "redis"
         self.checkpoints = directory / "checkpoints"
         self.logs = directory / "logs"
+        self.locks = directory / "locks"
+
+    @property
+    def jwt_key(self) -> Path:
+        """The secret of tokens, if `tailrace dev --secure` has made one."""
+        return self.locks / "jwt.key"
+
+    def close_to_others(self) -> None:
+        """Let no other user of the machine look into what the parts write here."""
+        for made in (self.kafka, self.redis, self.checkpoints, self.logs):
+            made.mkdir(mode=_PRIVATE, exist_ok=True)
+            # It may have been there before.
+            made.chmod(_PRIVATE)
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
@@ -42,11 +57,12 @@ class Data:
 def opened(directory: Path) -> Iterator[Data]:
     """The data directory, for one process at a time. The kernel releases it however the process ends."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=_PRIVATE, exist_ok=True)
         for made in (directory / name for name in _MADE):
             # An earlier version, or a start by other means, may have let others in.
             if made.is_dir():
-                made.chmod(0o700)
+                made.chmod(_PRIVATE)
         descriptor = os.open(directory / "dev.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise SettingError(f"--data {directory}: expected a directory to write to: {error.strerror}") from None
