@@ -78,6 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     dev.add_argument("app", help=_MODULE)
     dev.add_argument("--fresh", action="store_true", help="Start empty: remove the data of earlier runs.")
     dev.add_argument(
+        "--secure",
+        action="store_true",
+        help="Lock everything: TLS, a password and the least rights for each process, tokens for clients.",
+    )
+    dev.add_argument(
         "--also", action="append", default=[], metavar="COMMAND", help="A command to run with it, such as a producer."
     )
     add_flags(dev, "dev")
@@ -405,7 +410,7 @@ def _dev(flags: argparse.Namespace) -> int:
     umask = _keep_to_itself()
     from tailrace.dev.run import run
 
-    return run(flags.app, settings, fresh=flags.fresh, also=flags.also, umask_also=umask)
+    return run(flags.app, settings, fresh=flags.fresh, also=flags.also, umask_also=umask, secure=flags.secure)
 
 
 def _token(flags: argparse.Namespace) -> int:

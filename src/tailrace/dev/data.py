@@ -32,13 +32,6 @@ class Data:
         """The secret of tokens, if `tailrace dev --secure` has made one."""
         return self.locks / "jwt.key"
 
-    def close_to_others(self) -> None:
-        """Let no other user of the machine look into what the parts write here."""
-        for made in (self.kafka, self.redis, self.checkpoints, self.logs):
-            made.mkdir(mode=_PRIVATE, exist_ok=True)
-            # It may have been there before.
-            made.chmod(_PRIVATE)
-
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 

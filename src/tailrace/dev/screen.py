@@ -35,7 +35,6 @@ class Screen:
         self._print(Text(f"\n{title}\n", style="bold"))
         for name, address in lines:
             self._print(Text.assemble(f"  {name:<{_WIDTH}}", (address, "cyan")))
-        self.say()
 
     def failed(self, text: str) -> None:
         """Why the run ends."""

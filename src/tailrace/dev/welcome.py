@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
+from tailrace.access.issuing import EVERYTHING
 from tailrace.declarations.app import App
 from tailrace.dev.data import Data
+from tailrace.dev.locks import PRODUCER, Locks
 from tailrace.dev.screen import Screen
+from tailrace.operations.kafka_rights import OPERATOR
 from tailrace.store.connection.outages import Unavailable
 from tailrace.store.write.writer import StoreWriter
 
 PATIENCE = 15.0
+# How long the token that is printed lasts, in seconds; `tailrace token` gives another.
+TOKEN_LASTS = 12 * 60 * 60.0
 
 
 class Welcome:
-    """Prints the URLs with the key of the first row of any view; once with a hint if that takes long."""
+    """Prints the URLs with the key of the first row of any view; once with a hint if that takes long.
 
-    def __init__(self, app: App, redis: str, prefix: str, url: str, data: Data, screen: Screen) -> None:
+    With locks it prints what opens them, too. authority: what clients have to trust, if their machine does not.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        redis: str,
+        prefix: str,
+        url: str,
+        data: Data,
+        screen: Screen,
+        locks: Locks | None = None,
+        authority: Path | None = None,
+    ) -> None:
         self._app = app
+        self._locks = locks
+        self._authority = authority
         self._url = url
         self._data = data
         self._screen = screen
@@ -62,7 +86,34 @@ class Welcome:
                 ("logs", str(self._data.logs)),
             ],
         )
-        self._screen.say("Ctrl-C stops everything.")
+        if self._locks is not None:
+            title = (
+                f"everything is locked, and this opens it; the token is for all of it, for {TOKEN_LASTS // 3600:.0f} h"
+            )
+            self._screen.addresses(title, self._keys(self._locks, place[0][1]))
+        self._screen.say("\nCtrl-C stops everything.")
+
+    def _keys(self, locks: Locks, url: str) -> list[tuple[str, str]]:
+        """Lines for a shell: a request with a token that allows everything, and how to connect as others."""
+        token = locks.issuer.token("dev", EVERYTHING, TOKEN_LASTS)
+        tailrace, names = _command(), f"--views {shlex.quote(self._app.views[0].name)}" if self._app.views else "--all"
+        data = (
+            "" if self._data.directory == Path(".tailrace").absolute() else f" --data {_quoted(self._data.directory)}"
+        )
+        curl = "curl -N" if url.endswith("/events") else "curl"
+        curl += f" --cacert {_quoted(self._authority)}" if self._authority is not None else ""
+        operator, producer = (_quoted(locks.shell_file(user)) for user in (OPERATOR, PRODUCER))
+        return [
+            ("read", f"{curl} -H 'Authorization: Bearer {token}' {shlex.quote(url)}"),
+            ("token", f"{tailrace} token{data} --sub ann {names}"),
+            ("operate", f"(. {operator}; {tailrace} status {self._app.name})"),
+            ("produce", f"(. {producer}; python PRODUCER.py)"),
+            (
+                "kafka tools",
+                f"--bootstrap-server {locks.servers} --command-config {_quoted(locks.kafka_config(OPERATOR))}",
+            ),
+            ("browser", f"{self._url}/docs: Authorize takes a token; let it trust {locks.authority}"),
+        ]
 
     def _first_row(self) -> tuple[str, str] | None:
         try:
@@ -81,3 +132,12 @@ class Welcome:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._store.close()
+
+
+def _command() -> str:
+    """What a shell calls this program by."""
+    return "tailrace" if shutil.which("tailrace") else _quoted(Path(sys.executable).with_name("tailrace"))
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))

@@ -52,17 +52,8 @@ def test_the_logs_of_the_last_run_are_kept_beside_the_new_ones(tmp_path: Path) -
         assert not data.log("kafka").exists()
 
 
-def test_other_users_look_into_nothing_that_is_made(tmp_path: Path) -> None:
-    directory = tmp_path / "above" / "data"
-    with opened(directory) as data:
-        data.logs.mkdir(mode=0o755)
-        data.close_to_others()
-        for made in (directory, data.kafka, data.redis, data.checkpoints, data.logs):
-            assert stat.S_IMODE(made.stat().st_mode) == 0o700, made
-
-
 def test_a_directory_of_the_users_own_stays_as_it_is(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    with opened(tmp_path) as data:
-        data.close_to_others()
+    with opened(tmp_path):
+        pass
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
