@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import selectors
 import socket
+import ssl
 import threading
 import time
 from collections import defaultdict
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import redis
@@ -55,11 +57,11 @@ class Arrivals:
 
 
 class OnChangelog(Arrivals):
-    """Changelog records as a Kafka consumer sees them."""
+    """Changelog records as a Kafka consumer sees them. `kafka` is what it is told in order to connect."""
 
-    def __init__(self, servers: str, topic: str) -> None:
+    def __init__(self, kafka: Mapping[str, Any], topic: str, group: str) -> None:
         super().__init__()
-        self._consumer = Consumer({"bootstrap.servers": servers, "group.id": "arrivals", "enable.auto.commit": False})
+        self._consumer = Consumer({**kafka, "group.id": group, "enable.auto.commit": False})
         partitions = self._consumer.list_topics(topic, timeout=15).topics[topic].partitions
         self._consumer.assign([TopicPartition(topic, number, OFFSET_END) for number in partitions])
 
@@ -87,17 +89,23 @@ class InRedis(Arrivals):
 
 
 class AtClient(Arrivals):
-    """Frames as SSE clients read them, one connection per key."""
+    """Frames as SSE clients read them, one connection per key; with a token, if the gateway wants one."""
 
-    def __init__(self, gateway: str, view: str, keys: list[int]) -> None:
+    def __init__(
+        self, gateway: str, view: str, keys: list[int], token: str = "", tls: ssl.SSLContext | None = None
+    ) -> None:
         super().__init__()
         self._selector = selectors.DefaultSelector()
         self._rest: dict[socket.socket, bytes] = {}
         self.ready = 0
         address = urlsplit(gateway)
+        shown = f"Authorization: Bearer {token}\r\n" if token else ""
         for key in keys:
             link = socket.create_connection((address.hostname, address.port))
-            link.sendall(f"GET /views/{view}/{key}/events HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
+            if tls is not None:
+                link = tls.wrap_socket(link, server_hostname=address.hostname)
+            request = f"GET /views/{view}/{key}/events HTTP/1.1\r\nHost: {address.netloc}\r\n{shown}\r\n"
+            link.sendall(request.encode())
             link.setblocking(False)
             self._selector.register(link, selectors.EVENT_READ)
             self._rest[link] = b""
@@ -110,7 +118,12 @@ class AtClient(Arrivals):
             link.close()
 
     def _read(self, link: socket.socket) -> None:
-        data = link.recv(65536)
+        try:
+            # More than a record of TLS, so that nothing stays behind where the selector does not see it.
+            data = link.recv(65536)
+        except ssl.SSLWantReadError:
+            # A part of a record of TLS, or a message of TLS itself.
+            return
         now = time.time()
         if not data:
             raise ConnectionError("the gateway closed a stream")

@@ -22,6 +22,8 @@ from rich.table import Table
 
 from arrivals import Arrivals, AtClient, InRedis, OnChangelog
 from stack import Stack, stack
+from tailrace.kafka.config.entries import CONSUMER, PRODUCER
+from tailrace.operations.kafka_rights import OPERATOR
 
 MODULE = Path(__file__).parent.parent / "examples" / "movies" / "movies.py"
 VIEW = "rating-averages"
@@ -36,18 +38,33 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, default=50, help="events per second (50)")
     parser.add_argument("--seconds", type=float, help="length of the measured part (130)")
     parser.add_argument("--batch-interval", help="length of a real-time batch (60s)")
+    parser.add_argument(
+        "--secure",
+        action="store_true",
+        help="measure again with everything locked: TLS, passwords and ACLs at Kafka and Redis, HTTPS and a token",
+    )
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Measure, print a table, write a plot, and print a line of JSON."""
+    """Measure, print a table, write a plot, and print a line of JSON; with --secure again, locked."""
+    console = Console(stderr=True)
+    for secure in (False, True) if flags.secure else (False,):
+        print(json.dumps(_measure(flags, console, secure=secure)), flush=True)
+    return 0
+
+
+def _measure(flags: argparse.Namespace, console: Console, *, secure: bool) -> dict[str, Any]:
     interval = flags.batch_interval or ("10s" if flags.quick else "60s")
     seconds = flags.seconds or (25.0 if flags.quick else 130.0)
     warm_up = 1.3 * _seconds(interval)
-    console = Console(stderr=True)
-    console.print(f"starting Kafka, Redis, Spark, materializer and gateway; batches of {interval}")
-    with stack(MODULE, "movies", batch_interval=interval) as running:
-        changelog, in_redis = OnChangelog(running.kafka, VIEW), InRedis(running.redis)
-        client = AtClient(running.gateway, VIEW, KEYS)
+    how = ", locked" if secure else ""
+    console.print(f"starting Kafka, Redis, Spark, materializer and gateway{how}; batches of {interval}")
+    with stack(MODULE, "movies", batch_interval=interval, secure=secure) as running:
+        if secure and not running.redis_encrypted:
+            console.print("Redis without TLS: this server was built without it; it wants passwords")
+        changelog = OnChangelog(running.kafka_client(CONSUMER, OPERATOR), VIEW, "tailrace.movies.arrivals")
+        in_redis = InRedis(running.redis)
+        client = AtClient(running.gateway, VIEW, KEYS, running.token, running.tls)
         stages = (changelog, in_redis, client)
         for stage in stages:
             stage.start()
@@ -55,24 +72,27 @@ def run(flags: argparse.Namespace) -> int:
             sent, boundaries = _produce(running, flags.rate, warm_up, seconds, bar, stages)
         for stage in stages:
             stage.close()
+        encrypted = running.redis_encrypted
     measured = _join(sent, changelog, in_redis, client)
     result = _result(measured, len(sent), flags.rate)
     result["boundaries"] = boundaries
     result["batch_interval"] = interval
+    result["secure"] = secure
+    if secure:
+        result["redis_tls"] = encrypted
     _table(console, result)
     RESULTS.mkdir(exist_ok=True)
-    plot = RESULTS / "latency.png"
+    plot = RESULTS / ("latency-secure.png" if secure else "latency.png")
     _plot(measured, plot)
     console.print(f"plot: {plot}")
-    print(json.dumps(result))
-    return 0
+    return result
 
 
 def _produce(
     running: Stack, rate: float, warm_up: float, seconds: float, bar: Progress, stages: tuple[Arrivals, ...]
 ) -> tuple[list[tuple[int, int, float]], int]:
     """Send ratings on schedule; returns (key, version, time) of those after the warm-up, and the boundaries then."""
-    producer = Producer({"bootstrap.servers": running.kafka, "linger.ms": 0})
+    producer = Producer({**running.kafka_client(PRODUCER), "linger.ms": 0})
     sent: list[tuple[int, int, float]] = []
     versions = dict.fromkeys(KEYS, 0)
     batches = 0
@@ -134,8 +154,9 @@ def _figures(values: list[float]) -> dict[str, float]:
 
 
 def _table(console: Console, result: dict[str, Any]) -> None:
+    how = "locked: " if result["secure"] else ""
     table = Table(
-        title=f"{result['received']} of {result['sent']} events at {result['rate']:g}/s, "
+        title=f"{how}{result['received']} of {result['sent']} events at {result['rate']:g}/s, "
         f"{result['boundaries']} batch boundaries, ms"
     )
     for column in ("", "p50", "p95", "p99", "max"):
