@@ -6,6 +6,7 @@ do what no ACL is about; `Secured.only` makes one.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,7 @@ from confluent_kafka.admin import (
 
 from identity_provider import AUDIENCE, IdentityProvider
 from relay import Relay
+from running import eventually
 from services import Services
 from tailrace.dev.broker import JAVA_OPTIONS
 from tailrace.dev.certificates import Authority, write_secret
@@ -170,8 +172,11 @@ class Secured:
             for name, file in (("keystore.location", own), ("truststore.location", trusted))
         ]
         resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=entries)
+        listener = (LOOPBACK, self.ports["CHANGING"])
+        before = ssl.get_server_certificate(listener)
         for pending in self.admin.incremental_alter_configs([resource]).values():
             pending.result(30)
+        eventually(lambda: ssl.get_server_certificate(listener) != before, "the broker shows the other certificate", 30)
 
     def stop(self) -> None:
         """Stop what stands beside the broker."""
