@@ -37,6 +37,9 @@ Answer = TypeVar("Answer")
 # A client sees a new topic after this time. The default is five minutes. For that long a client may also stand still
 # after its only broker was stopped in order: it has heard that nobody leads the partition, and has nobody left to ask.
 REFRESH = {"topic.metadata.refresh.interval.ms": 5_000}
+# The pause does not grow if a broker takes connections and refuses the login: by default, each client of such a broker
+# comes back eleven times a second.
+_PAUSE = {"reconnect.backoff.ms": 1_000}
 # How often files are looked at, in seconds.
 _LOOK = 2.0
 # How long to wait for an answer at a time, before looking whether there will be none.
@@ -196,12 +199,15 @@ class Brokers:
                 self.admin().poll(1.0)
 
     def _told(self, client: str, what: str, fixed: Own, usual: Own) -> dict[str, Any]:
+        said = self.config.librdkafka(client)
         return {
             **REFRESH,
+            # The longest pause must not be shorter.
+            **({} if "reconnect.backoff.max.ms" in said else _PAUSE),
             "log_level": 0,
             "error_cb": self.refusals.listener(what),
             **usual,
-            **self.config.librdkafka(client),
+            **said,
             **fixed,
             "bootstrap.servers": self.servers,
         }
