@@ -46,9 +46,9 @@ SLOW = 60.0
 # A part that is not ready yet has nothing to put in order; Spark can't be interrupted while it starts.
 UNREADY_GRACE = 1.0
 _INTERVAL = 0.1
-# Variables that say where Kafka and Redis are and how to log in: the parts have others. With `--secure` also those of
-# tokens.
-_REPLACED = ("TAILRACE_KAFKA", "TAILRACE_REDIS")
+# Variables that say where Kafka and Redis are and how to log in, and where metrics are: the parts have others. With
+# `--secure` also those of tokens.
+_REPLACED = ("TAILRACE_KAFKA", "TAILRACE_REDIS", "TAILRACE_ADMIN")
 _REPLACED_BY_LOCKS = ("TAILRACE_JWT", "TAILRACE_JWKS", "TAILRACE_ACCESS")
 
 

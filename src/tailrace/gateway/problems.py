@@ -17,6 +17,8 @@ from tailrace.access.refused import Refused
 log = logging.getLogger(__name__)
 
 RETRY_AFTER = {"Retry-After": "1"}
+# Clients are not told where Kafka is, as whom this gateway asks it, and which file says so.
+NO_KAFKA = "no answer that can be used: the gateway's log and health say why"
 # How many mistakes of a request an answer names, and how many characters of the place of each.
 _MOST_NAMED, _LONGEST_PLACE = 10, 200
 
@@ -54,6 +56,14 @@ def check_keys(limits: Limits, keys: Sequence[str]) -> None:
 def unavailable(error: str, remedy: str, **fields: object) -> Problem:
     """A 503: the answer is not known now."""
     return Problem(503, error, headers=RETRY_AFTER, remedy=remedy, **fields)
+
+
+def kafka_away(error: Exception, **fields: object) -> Problem:
+    """A 503: Kafka does not answer, or refuses this gateway."""
+    log.debug("kafka=unavailable error=%r", str(error))
+    return unavailable(
+        "Kafka is unavailable", "Ask again in a moment; if it lasts, see whether Kafka runs.", got=NO_KAFKA, **fields
+    )
 
 
 def redis_away(error: Exception) -> Problem:

@@ -15,7 +15,7 @@ from tailrace.contracts.position import Position
 from tailrace.errors import Unreachable
 from tailrace.gateway.catalog import ServedCatalog, ServedView
 from tailrace.gateway.gateway import Gateway
-from tailrace.gateway.problems import Problem, being_restored, redis_away, unavailable
+from tailrace.gateway.problems import NO_KAFKA, Problem, being_restored, redis_away, unavailable
 from tailrace.queries import Predicate, row_decoder
 from tailrace.store.connection.outages import Unavailable
 from tailrace.store.layout.row import StoredRow
@@ -248,8 +248,8 @@ class TakenIn:
         ends, view = self._gateway.ends, self._view
         try:
             self._end = await asyncio.to_thread(ends.end, view.changelog, view.partition(self._key))
-        except Unreachable as error:
-            self.why = str(error)
+        except Unreachable:
+            self.why = f"Kafka: {NO_KAFKA}"
 
 
 def by_version(view: ServedView, held: KeyRead, record: SourceRecord) -> bool:

@@ -21,7 +21,7 @@ from tailrace.gateway.apidocs import examples
 from tailrace.gateway.gateway import Gateway
 from tailrace.gateway.guard.access import identity_of
 from tailrace.gateway.paths import decoded
-from tailrace.gateway.problems import RETRY_AFTER, Problem, no_catalog, shutting_down, unavailable
+from tailrace.gateway.problems import NO_KAFKA, RETRY_AFTER, Problem, no_catalog, shutting_down, unavailable
 from tailrace.kafka.async_delivery import Full, Unwritten, Written
 
 JSON = "application/json"
@@ -221,7 +221,7 @@ def _answer(gateway: Gateway, topic: str, written: Sequence[Written | Unwritten]
     records = [
         {"partition": one.partition, "offset": one.offset}
         if isinstance(one, Written)
-        else {"error": one.error, "unsure": one.unsure}
+        else {"error": NO_KAFKA if gateway.kafka.problems() else one.error, "unsure": one.unsure}
         for one in written
     ]
     gateway.metrics.events_in(len(written) - len(failed), len(failed))

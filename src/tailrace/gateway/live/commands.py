@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tailrace.contracts.commands import Command
 from tailrace.errors import TopicError, Unreachable
-from tailrace.gateway.problems import Problem, unavailable
+from tailrace.gateway.problems import Problem, kafka_away, unavailable
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +81,4 @@ class CommandWriter:
                 got=str(error)[:200],
             ) from None
         except Unreachable as error:
-            raise unavailable(
-                "Kafka is unavailable",
-                "Ask again in a moment; if it lasts, see whether Kafka runs.",
-                expected="Kafka, to ask materializers for the query",
-                got=str(error)[:200],
-            ) from None
+            raise kafka_away(error, expected="Kafka, to ask materializers for the query") from None

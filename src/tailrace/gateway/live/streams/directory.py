@@ -19,7 +19,7 @@ from tailrace.contracts.commands import Command, NotACommand, Stream, decode_com
 from tailrace.errors import TailraceError
 from tailrace.gateway.budgets import Budgets
 from tailrace.gateway.live.commands import CommandWriter
-from tailrace.gateway.problems import Problem, unavailable
+from tailrace.gateway.problems import Problem, kafka_away, unavailable
 from tailrace.kafka.async_delivery import LARGEST
 from tailrace.store.connection.outages import Unavailable
 from tailrace.store.read.streams import Kept, Streams
@@ -194,9 +194,7 @@ class StreamDirectory:
             records = await asyncio.to_thread(self._read)
         except TailraceError as error:
             await self.store.searched(1)
-            raise unavailable(
-                "Kafka is unavailable", "Ask again in a moment; if it lasts, see whether Kafka runs.", got=str(error)
-            ) from None
+            raise kafka_away(error) from None
         now = int(time.time() * 1000)
         for id, value in records.items():
             try:
