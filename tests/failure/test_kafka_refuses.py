@@ -193,6 +193,8 @@ def test_rights_on_topics_and_groups_are_taken_away_and_given_back(stack: Stack)
             stack.say(pipeline=rf"consumer group {groups[1]}: {lacks} Read on it")
             query = httpx.get(f"{app.url}/views/{app.view}/events?where=ratings%20%3E%201", timeout=30)
             assert query.status_code == 503, query.text
+            # It is told that, and not as whom, and how, the gateway asks Kafka.
+            assert USER not in query.json()["got"] and str(stack.ca.parent) not in query.text, query.text
             stack.say(gateway=rf"topic {commands}: {lacks} Write on it")
         stack.well()
         with ExitStack() as taken:
