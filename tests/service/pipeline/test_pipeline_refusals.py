@@ -50,6 +50,6 @@ def test_a_password_in_a_url_is_not_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host", "local-cluster[2,1,1024]"])
 def test_a_path_on_a_cluster_must_be_said_to_be_shared(tmp_path: Path, master: str) -> None:
-    said = refused(tmp_path, "--spark-master", master, "--checkpoints", "here")
+    said = refused(tmp_path, "--spark-master", master, "--spark-authentication", "no", "--checkpoints", "here")
     assert f"--checkpoints: expected a directory that every machine of {master} has" in said and "got 'here'" in said
     assert "--checkpoints-shared yes" in said
