@@ -27,6 +27,9 @@ TESTS = (
     "tests/failure/test_topics_change_at_random.py",
     "tests/service/store/test_redis_topologies.py",
     "tests/failure/test_redis_topologies_fail.py",
+    "tests/journey/test_least_rights.py",
+    "tests/journey/test_ways_to_connect.py",
+    "tests/attack/test_secrets.py",
     "tests/attack/test_hostile_clients.py",
 )
 # Seconds that one test may take, which has twenty times the examples and kills of the ordinary run.

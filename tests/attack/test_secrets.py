@@ -262,6 +262,7 @@ def test_a_planted_secret_is_found_wherever_it_is(stack: CanaryStack, tmp_path: 
             stack.store.delete("planted")
 
 
+@pytest.mark.campaign("the ordinary run has processes that are refused")
 def test_commands_that_are_refused_show_no_secret(stack: CanaryStack) -> None:
     (stack.written / "broken.py").write_text("app = None\nraise ValueError('no app')\n")
     secret, at = stack.canaries.secret, stack.redis_url
