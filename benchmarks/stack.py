@@ -30,7 +30,7 @@ _TOKEN_LASTS = 24 * 60 * 60.0
 class Stack:
     """The addresses of what runs, and its processes by name.
 
-    If everything is locked: `redis` has the password of who may do everything, `token` opens the gateway, and
+    If everything is locked: `redis` has the password of the user that may do everything, `token` opens the gateway, and
     `locks` say how to connect to Kafka. Without locks, whoever connects may do everything.
     """
 

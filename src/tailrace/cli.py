@@ -19,7 +19,7 @@ from tailrace import __version__
 from tailrace.declarations.loading import app_name, load_app
 from tailrace.errors import DeclarationError, SettingError, TailraceError, Unreachable
 from tailrace.logs import log_to_stderr
-from tailrace.settings import Settings, add_flags, forget_secrets
+from tailrace.settings import Settings, add_flags, forget_secrets, seconds
 
 log = logging.getLogger(__name__)
 
@@ -218,6 +218,13 @@ def _settings(flags: argparse.Namespace) -> Settings:
     return settings
 
 
+def _seconds(flag: str, text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError:
+        raise SettingError(f"{flag}: expected a duration such as 1h, got {text!r}") from None
+
+
 def _keep_to_itself() -> int:
     """Let nobody else read what this process and those it starts write: it holds rows, and secrets.
 
@@ -285,15 +292,11 @@ def _acls(flags: argparse.Namespace) -> int:
 
 def _revoke(flags: argparse.Namespace) -> int:
     settings = _settings(flags)
-    from tailrace.settings import seconds
     from tailrace.store.connection.outages import Unavailable
     from tailrace.store.layout.keys import default_prefix
     from tailrace.store.read.revocations import revoke
 
-    try:
-        lasting = seconds(flags.lasting)
-    except ValueError:
-        raise SettingError(f"--for: expected a duration such as 1h, got {flags.lasting!r}") from None
+    lasting = _seconds("--for", flags.lasting)
     name = f"sub:{flags.sub}" if flags.sub is not None else f"jti:{flags.jti}"
     try:
         revoke(settings.redis(), settings.text("prefix") or default_prefix(app_name(flags.app)), name, lasting)
@@ -418,12 +421,8 @@ def _token(flags: argparse.Namespace) -> int:
     from tailrace.access.configuration import read_issuer
     from tailrace.access.issuing import EVERYTHING, write_rights
     from tailrace.dev.data import Data
-    from tailrace.settings import seconds
 
-    try:
-        lasts = seconds(flags.ttl)
-    except ValueError:
-        raise SettingError(f"--ttl: expected a duration such as 1h, got {flags.ttl!r}") from None
+    lasts = _seconds("--ttl", flags.ttl)
     if lasts < 1:
         raise SettingError(f"--ttl: expected a second at least, got {flags.ttl!r}")
     narrower = (flags.views, flags.key, flags.where, flags.feeds, flags.client, flags.topics, flags.operations)

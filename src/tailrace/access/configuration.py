@@ -38,7 +38,7 @@ def read_tokens(settings: Settings, *, loopback: bool) -> Tokens | None:
 
 
 def read_issuer(settings: Settings, usual: Path) -> Issuer:
-    """Who signs tokens for a gateway with these settings. Raises SettingError.
+    """What signs tokens for a gateway with these settings. Raises SettingError.
 
     usual: where the secret is if no setting says it.
     """

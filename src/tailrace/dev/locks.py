@@ -4,7 +4,7 @@ Everything is in a directory that only its owner may enter. Authority, passwords
 that clients go on with what they have; certificates are issued at each start, so that none ends while it is in use.
 
     ca.pem, ca.key                  the authority, which whoever connects has to trust
-    kafka.pem, admin.pem            certificates with their keys: of the broker, and of who may do everything there
+    kafka.pem, admin.pem            certificates with their keys: of the broker, and of the user that may do everything
     redis.pem, redis.key            of Redis
     gateway.pem, gateway.key        of the gateway
     jwt.key                         the secret that signs tokens
@@ -144,7 +144,7 @@ class Locks:
         return self._file(f"{user}.env")
 
     def admin_url(self, redis: RedisServer) -> str:
-        """The URL of Redis for who may do everything, with the password."""
+        """The URL of Redis with the password of the user that may do everything."""
         return with_passwords(redis.url_of(ADMIN), self._redis_password(ADMIN), None)
 
     def _kafka_users(self) -> list[KafkaUser]:
