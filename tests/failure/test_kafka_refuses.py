@@ -7,7 +7,6 @@ again. No rating is lost, and no process ends.
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ import httpx
 import pytest
 from confluent_kafka.admin import ResourceType
 
+from repeating import repeating
 from running import Tailrace, eventually
 from secured_kafka import PASSWORD, USER, Secured
 from tailrace.dev.certificates import Authority, write_secret
@@ -43,7 +43,6 @@ class Stack:
         self.files["pipeline"] = self._file()
         write_secret(self.password, PASSWORD)
         self._sent: Counter[int] = Counter()
-        self._wrong: list[BaseException] = []
 
     def start(self) -> None:
         self.app.kafka_config = self.files["pipeline"]
@@ -85,25 +84,14 @@ class Stack:
     def flowing(self) -> Iterator[None]:
         """Ratings without a pause, until the block ends; then every row has all of them."""
         pids = {name: self.app.parts[name].pid for name in NAMES}
-        stop = threading.Event()
 
         def flow() -> None:
-            try:
-                while not stop.wait(0.05):
-                    movie = self._sent.total() % 7
-                    self._sent[movie] += 1
-                    self.app.rate([(movie, 5)])
-            except BaseException as error:
-                self._wrong.append(error)
+            movie = self._sent.total() % 7
+            self._sent[movie] += 1
+            self.app.rate([(movie, 5)])
 
-        thread = threading.Thread(target=flow)
-        thread.start()
-        try:
+        with repeating(flow, 0.05):
             yield
-        finally:
-            stop.set()
-            thread.join()
-        assert not self._wrong, self._wrong
         for movie, sent in self._sent.items():
             eventually(lambda: (self.app.row(movie) or {}).get("ratings") == sent, f"{sent} ratings of {movie}")  # noqa: B023
         for name in NAMES:

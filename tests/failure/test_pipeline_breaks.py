@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ import histories
 import kinds
 from histories import MINUTE
 from proving import Proof
+from repeating import repeating
 from running import Tailrace, eventually
 from services import NewBroker
 from tailrace.declarations.views import REAL_TIME
@@ -60,23 +60,8 @@ class Breaking:
     @contextmanager
     def flowing(self) -> Iterator[None]:
         """Records without a pause, until the block ends; what goes wrong there fails the test."""
-        stop = threading.Event()
-
-        def flow() -> None:
-            try:
-                while not stop.wait(0.1):
-                    self.send(10)
-            except BaseException as error:
-                self.wrong.append(error)
-
-        thread = threading.Thread(target=flow)
-        thread.start()
-        try:
+        with repeating(lambda: self.send(10), 0.1) as self.wrong:
             yield
-        finally:
-            stop.set()
-            thread.join()
-        assert not self.wrong, self.wrong
 
     def start(self) -> None:
         self.tailrace.start_pipeline(*FLAGS)
